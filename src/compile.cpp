@@ -32,9 +32,9 @@ namespace {
 
 using Made = std::shared_ptr<run::Runnable>;
 
-class Compilation {
+class RegionCompilation {
  public:
-  explicit Compilation(run::Recorded recorded)
+  explicit RegionCompilation(run::Recorded recorded)
       : r_(std::move(recorded)), sizes_(r_.tape, r_.dynamic, r_.number_symbols, std::move(r_.size_facts)) {
     sizes_.not_guessed = std::move(r_.not_guessed);
   }
@@ -143,7 +143,7 @@ class Compilation {
 }  // namespace
 
 std::shared_ptr<run::Runnable> compile(run::Recorded recorded, const Other& other) {
-  return Compilation(std::move(recorded)).run(other);
+  return RegionCompilation(std::move(recorded)).run(other);
 }
 
 }  // namespace bolt

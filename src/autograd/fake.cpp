@@ -29,7 +29,7 @@ void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::St
   active->call(op, *stack);
 }
 
-void place(c10::TensorImpl& impl, const Place& place) {
+void place(c10::TensorImpl& impl, const FakeLayout& place) {
   impl.set_sizes_and_strides(place.sizes, place.strides, place.offset);
 }
 
@@ -62,7 +62,7 @@ Fake* as_fake(const at::Tensor& t) {
   return dynamic_cast<Fake*>(t.unsafeGetTensorImpl());
 }
 
-at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Device device, Place where,
+at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Device device, FakeLayout where,
                      record::TensorId id) {
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
   at::Tensor made = at::detail::make_tensor<Fake>(storage, type, device, id);
@@ -70,7 +70,7 @@ at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Dev
   return made;
 }
 
-at::Tensor make_meta(const c10::Storage& storage, at::ScalarType dtype, Place where) {
+at::Tensor make_meta(const c10::Storage& storage, at::ScalarType dtype, FakeLayout where) {
   const caffe2::TypeMeta type = c10::scalarTypeToTypeMeta(dtype);
   at::Tensor made = at::detail::make_tensor<c10::TensorImpl>(
       c10::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::Meta), type);

@@ -41,14 +41,14 @@ class Fake final : public c10::TensorImpl {
 Fake* as_fake(const at::Tensor& t);
 
 /// What fakes are made of: where its elements would lie.
-struct Place {
+struct FakeLayout {
   at::IntArrayRef sizes, strides;
   int64_t offset = 0;
 };
-at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Device device, Place place,
+at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Device device, FakeLayout place,
                      record::TensorId id);
 /// The same on the meta device, for kernels that say what a result is like.
-at::Tensor make_meta(const c10::Storage& storage, at::ScalarType dtype, Place place);
+at::Tensor make_meta(const c10::Storage& storage, at::ScalarType dtype, FakeLayout place);
 /// Of as many bytes, and no memory.
 c10::Storage make_storage(size_t bytes);
 

@@ -32,7 +32,7 @@ struct Symbol {
 };
 
 /// Symbols that are one: they vary together.
-struct Group {
+struct SymbolGroup {
   std::vector<Symbol> members;
   int64_t step = 1;
   bool given_up = false;
@@ -89,7 +89,7 @@ class Following {
     hint_ = numbers_of(joint, joint, &places_).value();
   }
 
-  void follow(const Dynamic& dynamic) {
+  void follow(const Varying& dynamic) {
     if (runs_users_code()) return follow_nothing(dynamic);
     for (const SymbolRow& n : dynamic.numbers) recorded_[n.symbol] = n.hint;
     for (const Symbol& s : symbols_of(dynamic)) vary_alone(s);
@@ -110,7 +110,7 @@ class Following {
     });
   }
 
-  void follow_nothing(const Dynamic& dynamic) {
+  void follow_nothing(const Varying& dynamic) {
     for (const Symbol& s : symbols_of(dynamic))
       give_up(s, "gradients are computed by a function of Python's");
     fit();
@@ -119,7 +119,7 @@ class Following {
 
   // ---- what differs
 
-  std::vector<Symbol> symbols_of(const Dynamic& dynamic) {
+  std::vector<Symbol> symbols_of(const Varying& dynamic) {
     std::vector<Symbol> all;
     for (size_t i = 0; i < run_.inputs.size() && i < dynamic.dims.size(); ++i) {
       const TensorId id = run_.inputs[i];
@@ -291,7 +291,7 @@ class Following {
     joint_.sizes.resize(joint_.tape.tensors.size());
     for (size_t i = 0; i < places_.size(); ++i)
       if (!found_[i].is_const()) write(places_[i], found_[i]);
-    for (const Group& group : groups_) {
+    for (const SymbolGroup& group : groups_) {
       if (group.given_up) continue;
       for (const Symbol& s : group.members) {
         joint_.symbols.push_back(SymbolRow::of_number(s.sym, s.hint, s.early));
@@ -331,10 +331,10 @@ class Following {
   const Tape& run_;
   Joint& joint_;
   std::vector<NumberPlace> places_;
-  std::vector<int64_t> hint_;  ///< the numbers of the recorded run
-  Assignment recorded_;        ///< of numbers that are no sizes
-  std::vector<Symbol> apart_;  ///< that do not vary by themselves
-  std::vector<Group> groups_;  ///< that do
+  std::vector<int64_t> hint_;        ///< the numbers of the recorded run
+  Assignment recorded_;              ///< of numbers that are no sizes
+  std::vector<Symbol> apart_;        ///< that do not vary by themselves
+  std::vector<SymbolGroup> groups_;  ///< that do
   std::vector<Sample> samples_;
   std::vector<Sym> found_;  ///< by place
 };
@@ -347,7 +347,7 @@ Sym written_at(const NumberPlace& place, int64_t recorded, const Joint& joint) {
 
 }  // namespace
 
-void follow(const Asked& asked, const Dynamic& dynamic, Joint& joint) {
+void follow(const Asked& asked, const Varying& dynamic, Joint& joint) {
   if (dynamic.any()) Following(asked, joint).follow(dynamic);
 }
 

@@ -29,7 +29,7 @@
 namespace bolt::autograd {
 
 /// Fills in the parts of `joint` that tell what differs. With nothing `dynamic`, it leaves it as it is.
-void follow(const Asked& asked, const Dynamic& dynamic, Joint& joint);
+void follow(const Asked& asked, const Varying& dynamic, Joint& joint);
 
 /// Is it the joint tape of a call for which the joint's `symbols` have these values?
 bool agrees(const Joint& joint, const Asked& asked, const std::vector<int64_t>& values);

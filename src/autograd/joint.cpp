@@ -163,7 +163,7 @@ auto in_no_pass(Body body) {
 }  // namespace
 
 Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts,
-                 const Dynamic& dynamic) {
+                 const Varying& dynamic) {
   if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic); });
   Joint joint;
   try {

@@ -28,7 +28,7 @@ struct Asked {
 };
 
 /// What differs between calls of a run.
-struct Dynamic {
+struct Varying {
   std::vector<uint64_t>
       dims;  ///< by tape input: a bit for each dimension, and for strides (support/nesting.h)
   SymbolTable numbers;
@@ -74,7 +74,7 @@ struct Joint {
 /// `dynamic` is as in the recorded run.
 /// `parts`: wanted tensors that the gradient is taken of as a part of what they show.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
-                 const std::set<record::TensorId>& parts = {}, const Dynamic& dynamic = {});
+                 const std::set<record::TensorId>& parts = {}, const Varying& dynamic = {});
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);

@@ -31,7 +31,7 @@ using record::TensorId;
 struct Kept {
   std::unique_ptr<record::Recorder> recorder = std::make_unique<record::Recorder>();
   std::vector<TensorId> wanted;
-  Dynamic dynamic;
+  Varying dynamic;
   Joint joint;
 };
 
@@ -102,7 +102,7 @@ std::optional<int64_t> number_in(PyObject* args, size_t place) {
 }
 
 /// Those that calls differ in. The symbol of the third argument is n2, or f2.
-void add_numbers(const std::vector<PyObject*>& calls, Fit& fit, Dynamic& dynamic) {
+void add_numbers(const std::vector<PyObject*>& calls, Fit& fit, Varying& dynamic) {
   for (size_t place = 0; place < static_cast<size_t>(PyTuple_GET_SIZE(calls[0])); ++place) {
     Observed seen;
     for (PyObject* args : calls)
@@ -132,9 +132,9 @@ uint64_t gaps_that_differ(const Kept& kept, const std::vector<Kept>& others, siz
 
 /// A run that was recorded with several sizes: where its inputs' differ are symbols, and its arguments are
 /// written over them, as the observer would have it.
-Dynamic with_symbols(const Kept& kept, const std::vector<Kept>& others,
+Varying with_symbols(const Kept& kept, const std::vector<Kept>& others,
                      const std::vector<PyObject*>& arguments) {
-  Dynamic dynamic;
+  Varying dynamic;
   Fit fit;
   add_numbers(arguments, fit, dynamic);
   Joint run = as_joint(kept);
@@ -192,7 +192,7 @@ PyObject* joint(PyObject*, PyObject* tuple) {
 
 /// What a joint tape is run on: its inputs, and the arguments of the call that they came from. Null: as in
 /// the recorded run.
-struct Given {
+struct TapeInputs {
   std::vector<at::Tensor> inputs;
   PyObject* args = nullptr;
 
@@ -227,7 +227,7 @@ PyObject* joint_agrees(PyObject*, PyObject* tuple) {
   const Kept* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
-    const std::vector<int64_t> values = Given{tensors_in(inputs), args}.values(kept->joint);
+    const std::vector<int64_t> values = TapeInputs{tensors_in(inputs), args}.values(kept->joint);
     return PyBool_FromLong(agrees(kept->joint, {kept->recorder->tape(), kept->wanted, {}}, values));
   });
 }
@@ -341,13 +341,13 @@ Tensors cut_off(Tensors& tensors, size_t count) {
   return rest;
 }
 
-struct Ran {
+struct TapeRun {
   Tensors outputs, gradients;
   std::vector<std::string> complaints;
 };
 
 Tensors run_tape(const JointCall& call, const record::Tape& tape, const Tensors& inputs,
-                 std::vector<TensorId> wanted, const std::vector<TensorId>& more, Ran& ran) {
+                 std::vector<TensorId> wanted, const std::vector<TensorId>& more, TapeRun& ran) {
   wanted.insert(wanted.end(), more.begin(), more.end());
   record::ReplayOptions options;
   options.after = checking(call, tape, ran.complaints);
@@ -355,8 +355,8 @@ Tensors run_tape(const JointCall& call, const record::Tape& tape, const Tensors&
   return replay_watched(tape, inputs, wanted, std::move(options));
 }
 
-Ran run_whole(const JointCall& call) {
-  Ran ran;
+TapeRun run_whole(const JointCall& call) {
+  TapeRun ran;
   const Joint& joint = call.joint;
   const Tensors inputs = joined(call.inputs, call.tangents);
   ran.outputs = run_tape(call, joint.tape, inputs, joint.outputs, joint.gradients, ran);
@@ -364,8 +364,8 @@ Ran run_whole(const JointCall& call) {
   return ran;
 }
 
-Ran run_parts(const JointCall& call) {
-  Ran ran;
+TapeRun run_parts(const JointCall& call) {
+  TapeRun ran;
   const Split parts = split(call.joint, call.budget);
   ran.outputs = run_tape(call, parts.forward, call.inputs, parts.outputs, parts.saved, ran);
   const Tensors kept = cut_off(ran.outputs, parts.outputs.size());
@@ -382,7 +382,7 @@ Budget budget_in(PyObject* object) {
 }
 
 /// (joint, tangents), and the inputs and arguments of another call than the recorded one.
-template <Ran (*kRun)(const JointCall&)>
+template <TapeRun (*kRun)(const JointCall&)>
 PyObject* joint_run(PyObject*, PyObject* tuple) {
   PyObject *capsule, *tangents, *budget = nullptr, *inputs = nullptr, *args = nullptr;
   if (!PyArg_ParseTuple(tuple, "OO|OOO!", &capsule, &tangents, &budget, &inputs, &PyTuple_Type, &args))
@@ -390,10 +390,10 @@ PyObject* joint_run(PyObject*, PyObject* tuple) {
   const Kept* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
-    const Given given{inputs ? tensors_in(inputs) : kept->recorder->inputs(), args};
+    const TapeInputs given{inputs ? tensors_in(inputs) : kept->recorder->inputs(), args};
     JointCall call{kept->joint, given.inputs, tensors_in(tangents), budget_in(budget), {}, !inputs};
     if (inputs) call.number = numbers_with(kept->joint, given.values(kept->joint));
-    const Ran ran = kRun(call);
+    const TapeRun ran = kRun(call);
     PyRef texts = PyRef::steal(PyList_New(0));
     for (const std::string& line : ran.complaints) {
       const PyRef text = PyRef::steal(PyUnicode_FromString(line.c_str()));
@@ -431,7 +431,7 @@ PyObject* joint_saved(PyObject*, PyObject* capsule) {
                        static_cast<long long>(found.bytes));
 }
 
-PyObject* as_tuple(const Memory& memory) {
+PyObject* as_tuple(const MemoryUse& memory) {
   return Py_BuildValue("nLL", static_cast<Py_ssize_t>(memory.tensors), static_cast<long long>(memory.bytes),
                        static_cast<long long>(memory.peak));
 }

@@ -104,7 +104,7 @@ class Cut {
   std::set<int> demanded_;
 };
 
-struct Plan {
+struct KeepingPlan {
   Fates fates;
   Order order;
   Peak peak;
@@ -146,8 +146,8 @@ int64_t bytes_of(const Flow& flow, const std::vector<TensorId>& kept, const std:
   return bytes;
 }
 
-Plan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
-  Plan plan{std::move(fates), {}, {}};
+KeepingPlan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
+  KeepingPlan plan{std::move(fates), {}, {}};
   plan.order = order_of(flow, needed, plan.fates);
   plan.peak = peak_of(flow, plan.fates, plan.order);
   plan.kept = bytes_of(flow, plan.order.kept, {});
@@ -269,7 +269,7 @@ class Plans {
  public:
   explicit Plans(const Flow& flow)
       : flow_(flow), needed_(needed_backward(flow)), eager_(plan_with(flow, needed_, as_eager(flow))) {
-    std::vector<Plan> all{plan_with(flow, needed_, again(flow, eager_.fates, &Storage::cast_weight))};
+    std::vector<KeepingPlan> all{plan_with(flow, needed_, again(flow, eager_.fates, &Storage::cast_weight))};
     for (double scale : {1.0, 8.0, 1024.0}) {
       all.push_back(plan_with(flow, needed_, Cut(flow, needed_, scale).make()));
       const Fates base = all.back().fates;
@@ -277,17 +277,17 @@ class Plans {
       const Pieces pieces(flow, base);
       for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
-    std::ranges::stable_sort(all, {}, &Plan::price);
+    std::ranges::stable_sort(all, {}, &KeepingPlan::price);
     const auto best =
-        std::ranges::min_element(all, {}, [&](const Plan& plan) { return cost_as_usual(plan); });
+        std::ranges::min_element(all, {}, [&](const KeepingPlan& plan) { return cost_as_usual(plan); });
     usual_ = fits(*best) ? *best : eager_;
-    for (Plan& plan : all)
+    for (KeepingPlan& plan : all)
       if (row_.empty() || plan.peak.bytes < row_.back().peak.bytes) row_.push_back(std::move(plan));
   }
 
-  const Plan& eager() const { return eager_; }
+  const KeepingPlan& eager() const { return eager_; }
 
-  const Plan& choose(const Budget& budget) const {
+  const KeepingPlan& choose(const Budget& budget) const {
     if (budget.bytes) return first_below(*budget.bytes);
     if (!budget.share || *budget.share == 1) return usual_;
     const auto least = static_cast<double>(row_.back().peak.bytes);
@@ -298,24 +298,24 @@ class Plans {
  private:
   /// Whoever runs between the parts (the loss, another piece of the region) has a peak of its own above what
   /// is there then, so that is no more than in eager, either.
-  bool fits(const Plan& plan) const {
+  bool fits(const KeepingPlan& plan) const {
     return plan.peak.bytes <= eager_.peak.bytes && plan.between <= eager_.between;
   }
   /// Of those that need no more memory than eager, the one that is worth its price is taken.
-  double cost_as_usual(const Plan& plan) const {
+  double cost_as_usual(const KeepingPlan& plan) const {
     return fits(plan) ? plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes)
                       : std::numeric_limits<double>::infinity();
   }
 
-  const Plan& first_below(int64_t allowed) const {
-    const auto fits = [&](const Plan& plan) { return plan.peak.bytes <= allowed; };
+  const KeepingPlan& first_below(int64_t allowed) const {
+    const auto fits = [&](const KeepingPlan& plan) { return plan.peak.bytes <= allowed; };
     const auto at = std::ranges::find_if(row_, fits);
     return at == row_.end() ? row_.back() : *at;
   }
 
-  void take_steps(std::vector<Plan>& all) const {
+  void take_steps(std::vector<KeepingPlan>& all) const {
     constexpr int kMost = 16;
-    Plan now = all.back();
+    KeepingPlan now = all.back();
     for (int taken = 0; taken < kMost; ++taken) {
       Fates fates = after_step(now);
       if (fates == now.fates) return;
@@ -325,7 +325,7 @@ class Plans {
   }
 
   /// The best of what can be computed again at the peak, an eighth of it at once.
-  Fates after_step(const Plan& now) const {
+  Fates after_step(const KeepingPlan& now) const {
     std::vector<std::pair<double, int>> best;
     for (size_t s = 0; s < now.fates.size(); ++s) {
       const bool there = now.fates[s] == Fate::Kept && now.peak.last_use[s] >= now.peak.at;
@@ -346,14 +346,14 @@ class Plans {
 
   const Flow& flow_;
   const std::vector<int> needed_;
-  const Plan eager_;
-  Plan usual_;
-  std::vector<Plan> row_;
+  const KeepingPlan eager_;
+  KeepingPlan usual_;
+  std::vector<KeepingPlan> row_;
 };
 
-Memory memory_of(const Plan& plan) { return {plan.order.kept.size(), plan.kept, plan.peak.bytes}; }
+MemoryUse memory_of(const KeepingPlan& plan) { return {plan.order.kept.size(), plan.kept, plan.peak.bytes}; }
 
-std::string line(const char* what, const Memory& memory) {
+std::string line(const char* what, const MemoryUse& memory) {
   return detail::concat("; ", what, ": ", memory.tensors, " tensors kept, ", memory.bytes,
                         " bytes beside inputs; peak ", memory.peak, " bytes\n");
 }
@@ -364,7 +364,7 @@ Partition partition(const Joint& joint, const Budget& budget, const Prices& pric
   if (budget.share) check_share(*budget.share);
   const Flow flow(joint, prices);
   Plans plans(flow);
-  const Plan& plan = plans.choose(budget);
+  const KeepingPlan& plan = plans.choose(budget);
   Partition made{plan.order.kept,         {}, plan.order.forward, plan.order.backward, memory_of(plan),
                  memory_of(plans.eager())};
   for (TensorId id : made.kept) {

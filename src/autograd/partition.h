@@ -32,7 +32,7 @@ struct Budget {
   bool one_block = false;
 };
 
-struct Memory {
+struct MemoryUse {
   size_t tensors = 0;  ///< kept, inputs of the run among them
   int64_t bytes = 0;   ///< kept, of what no input lies in, which is alive anyway
   int64_t peak = 0;    ///< of everything alive at once, in either part, that no input lies in
@@ -45,7 +45,7 @@ struct Partition {
   std::vector<record::TensorId> inputs_kept_anew;
   std::vector<int> forward;   ///< entries of the joint tape that the forward part needs
   std::vector<int> backward;  ///< those of the backward part, and before them what is computed again
-  Memory memory, eager;
+  MemoryUse memory, eager;
 };
 Partition partition(const Joint& joint, const Budget& budget = {}, const Prices& prices = {});
 

@@ -30,7 +30,7 @@ struct Split {
   /// Of the backward part, where sizes or numbers differ between calls. Symbols keep their names in both
   /// parts, since tensors keep their numbers. Those of inputs that the backward part does not have are
   /// numbers to it, whose values the forward part's caller knows; facts say what sizes its inputs have.
-  Dynamic dynamic;
+  Varying dynamic;
   std::vector<SizeFact> facts;
 };
 Split split(const Joint& joint, const Budget& budget = {});

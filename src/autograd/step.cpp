@@ -33,12 +33,12 @@ class StepMaking {
   StepMaking(const Tape& run, const std::vector<TensorId>& wanted)
       : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
 
-  WholeStep make(const Budget& budget) {
+  StepTape make(const Budget& budget) {
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
     const std::vector<at::Tensor> results = replay();
-    WholeStep step;
+    StepTape step;
     for (size_t i = 0; i < results.size(); ++i) {
       joint_.outputs.push_back(writer_.id_of(results[i]));
       step.used_up.push_back(has_history(i, results[i]));
@@ -161,7 +161,7 @@ class StepMaking {
 
 }  // namespace
 
-WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted, const Budget& budget) {
+StepTape make_step(const Tape& run, const std::vector<TensorId>& wanted, const Budget& budget) {
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
   try {
@@ -177,7 +177,7 @@ WholeStep make_step(const Tape& run, const std::vector<TensorId>& wanted, const 
   }
 }
 
-std::string print(const WholeStep& step) {
+std::string print(const StepTape& step) {
   std::string text;
   for (const auto& [here, eager] : step.memory)
     text += detail::concat("; a backward pass keeps ", here.tensors, " tensors, ", here.bytes,

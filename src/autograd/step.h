@@ -21,7 +21,7 @@
 
 namespace bolt::autograd {
 
-struct WholeStep {
+struct StepTape {
   record::Tape tape;                     ///< inputs: those of the run
   std::vector<record::TensorId> wanted;  ///< in the order of the run's
   std::vector<bool> used_up;             ///< by wanted: its history is used up
@@ -30,10 +30,10 @@ struct WholeStep {
 };
 
 /// Throws Error(Unsupported), with the reason, for what cannot be said so.
-WholeStep make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted,
-                    const Budget& budget = {});
+StepTape make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted,
+                   const Budget& budget = {});
 
 /// As text: its tape (record/text.h), and what each backward pass keeps.
-std::string print(const WholeStep& step);
+std::string print(const StepTape& step);
 
 }  // namespace bolt::autograd

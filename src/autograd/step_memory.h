@@ -39,7 +39,7 @@ struct BackwardPass {
 
 /// What a pass keeps, here and in eager.
 struct PassMemory {
-  Memory here, eager;
+  MemoryUse here, eager;
 };
 
 /// `passes` in their order; `wanted` are the step's results. Throws Error(Unsupported) where a policy of a

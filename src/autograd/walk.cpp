@@ -24,9 +24,9 @@ variable_list InputNode::apply(variable_list&& gradients) {
 
 namespace {
 
-class Walk {
+class NodeWalk {
  public:
-  Walk(const std::vector<Root>& roots, const Unseen& unseen) : unseen_(unseen) {
+  NodeWalk(const std::vector<Root>& roots, const Unseen& unseen) : unseen_(unseen) {
     for (const Root& root : roots) find(root.edge.function.get());
     count_users();
     for (size_t i = 0; i < roots.size(); ++i) {
@@ -114,7 +114,7 @@ class Walk {
 void walk(const std::vector<Root>& roots, const std::function<void(const Node&)>& before,
           const Unseen& unseen) {
   const at::AutoGradMode no_gradients(false);
-  Walk(roots, unseen).run(before);
+  NodeWalk(roots, unseen).run(before);
 }
 
 }  // namespace bolt::autograd

@@ -87,8 +87,8 @@ c10::Device device_for(const Stack& arguments) {
   return found ? found->device() : c10::Device(c10::kCPU);
 }
 
-Place place_of(const TensorInfo& info) { return {info.sizes, info.strides, info.offset}; }
-Place place_of(const at::Tensor& t) { return {t.sizes(), t.strides(), t.storage_offset()}; }
+FakeLayout place_of(const TensorInfo& info) { return {info.sizes, info.strides, info.offset}; }
+FakeLayout place_of(const at::Tensor& t) { return {t.sizes(), t.strides(), t.storage_offset()}; }
 
 /// Does it give nothing but what it was given and writes to, as large as it was?
 bool gives_back(const OperatorFacts& facts) {
@@ -156,7 +156,7 @@ const c10::Storage& Writer::storage_of_run(int storage) {
   return storages_[static_cast<size_t>(number)];
 }
 
-TensorId Writer::add(at::ScalarType dtype, c10::Device device, const Place& place,
+TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout& place,
                      const c10::Storage& storage) {
   if (c10::isComplexType(dtype)) refuse("gradients of complex numbers");
   const auto id = static_cast<TensorId>(joint_.tape.tensors.size());
@@ -191,7 +191,7 @@ at::Tensor Writer::input(TensorId id) {
 at::Tensor Writer::tangent(const at::Tensor& t) {
   c10::DimVector strides(t.strides());
   if (!t.is_non_overlapping_and_dense()) strides = c10::contiguous_strides(t.sizes());
-  const Place place{t.sizes(), strides, 0};
+  const FakeLayout place{t.sizes(), strides, 0};
   const c10::Storage storage = make_storage(static_cast<size_t>(t.numel()) * t.element_size());
   const TensorId id = add(t.scalar_type(), t.device(), place, storage);
   TensorInfo& info = joint_.tape.tensors[static_cast<size_t>(id)];
@@ -332,7 +332,7 @@ void Writer::call_turning(Stack& stack) {
   stack.emplace_back(object);
 }
 
-void Writer::turn(const at::Tensor& object, const Place& place, TensorId id) {
+void Writer::turn(const at::Tensor& object, const FakeLayout& place, TensorId id) {
   as_fake(object)->set_sizes_and_strides(place.sizes, place.strides, place.offset);
   as_fake(object)->id = id;
 }
@@ -561,7 +561,7 @@ Stack Writer::described(const Entry& entry, const Stack& arguments) {
     const bool same = meta.sizes() == fake.sizes() && meta.strides() == fake.strides();
     if (same) continue;
     if (!entry.facts->turns) refuse(name + ", which gives a tensor another size");
-    const Place place = place_of(meta);
+    const FakeLayout place = place_of(meta);
     turn(fake, place, add(fake.scalar_type(), fake.device(), place, fake.storage()));
   }
   return mapped(stack, [&](const at::Tensor& t) {

@@ -58,7 +58,7 @@ class Writer final : public Listener {
   void call_dropout(const c10::OperatorHandle& op, Stack& stack);
   void call_batch_norm(Stack& stack);
   void call_batch_norm_backward(Stack& stack);
-  void turn(const at::Tensor& object, const Place& place, record::TensorId id);
+  void turn(const at::Tensor& object, const FakeLayout& place, record::TensorId id);
   bool is_of_run(const record::Entry& entry) const;
   Stack results_of(record::Entry& entry, const Stack& arguments);
   Stack recorded_results(record::Entry& entry, const Stack& arguments);
@@ -70,7 +70,7 @@ class Writer final : public Listener {
   Stack adopted(const Stack& metas, c10::Device device);
   at::Tensor adopted(const at::Tensor& meta, c10::Device device);
   at::Tensor recorded_fake(record::TensorId id);
-  record::TensorId add(at::ScalarType dtype, c10::Device device, const Place& place,
+  record::TensorId add(at::ScalarType dtype, c10::Device device, const FakeLayout& place,
                        const c10::Storage& storage);
   int number_of(const c10::Storage& storage);
   const c10::Storage& storage_of_run(int storage);

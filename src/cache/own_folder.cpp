@@ -40,9 +40,9 @@ std::string exchangeable(const struct stat& info) {
 }
 
 /// Goes from / to a folder, one name at a time.
-class Walk {
+class FolderWalk {
  public:
-  explicit Walk(const std::string& path) { push(path); }
+  explicit FolderWalk(const std::string& path) { push(path); }
 
   /// False: the folder cannot be reached or made, or the road to it is refused.
   bool run() {
@@ -129,7 +129,7 @@ OwnFolder::OwnFolder(const std::string& path) {
   std::error_code error;
   const std::filesystem::path whole = std::filesystem::absolute(path, error);
   if (path.empty() || error) return;
-  Walk walk(whole.string());
+  FolderWalk walk(whole.string());
   const bool there = walk.run();
   refusal_ = walk.refusal();
   if (!there) return;

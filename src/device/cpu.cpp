@@ -28,7 +28,7 @@ struct CpuQueue final : Queue {
   at::Tensor scratch;  // of one launch after another
 };
 
-class CpuCode final : public Code {
+class CpuCode final : public DeviceCode {
  public:
   explicit CpuCode(const loops::Plan& plan) : code_(codegen::cpu::compile(plan)) {
     for (const auto& k : code_.kernels) facts_.push_back({{k.work, k.second_work}});
@@ -80,7 +80,7 @@ class CpuCode final : public Code {
                        [&](int64_t begin, int64_t end) { fn(pointers, l.numbers, begin, end); });
   }
 
-  codegen::cpu::PlanCode code_;
+  codegen::cpu::PlanFunctions code_;
   std::vector<KernelFacts> facts_;
   std::vector<size_t> symbols_;  // by kernel: how many
 };
@@ -94,7 +94,7 @@ size_t bytes_of(const c10::TensorImpl& impl) {
   return static_cast<size_t>(last + 1) * impl.itemsize();
 }
 
-class Cpu final : public Device {
+class Cpu final : public DeviceInterface {
  public:
   std::optional<int64_t> generates(const loops::PlannedContraction& call) const override {
     return options_.generates(call);
@@ -103,7 +103,7 @@ class Cpu final : public Device {
     return options_.accepts_epilogue(call, epilogue);
   }
   bool widens(const graph::Node& contraction) const override { return options_.widens(contraction); }
-  std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
+  std::unique_ptr<DeviceCode> compile(const loops::Plan& plan) const override {
     return std::make_unique<CpuCode>(plan);
   }
 
@@ -122,7 +122,7 @@ class Cpu final : public Device {
 
   bool records() const override { return knob_bool("TORCHBOLT_CPU_RECORDINGS"); }
   bool records_calls() const override { return false; }
-  std::unique_ptr<Recording> record(Queue&, bool, const std::function<void()>& work) const override {
+  std::unique_ptr<RecordedLaunches> record(Queue&, bool, const std::function<void()>& work) const override {
     return std::make_unique<CpuRecording>(work);
   }
   std::shared_ptr<void> reserve(Queue&, const std::function<void()>& work) const override {
@@ -169,7 +169,7 @@ class Cpu final : public Device {
 
 }  // namespace
 
-const Device* cpu() {
+const DeviceInterface* cpu() {
   static const auto* device = new Cpu;  // programs may run after every static
   return device;
 }

@@ -6,6 +6,6 @@
 
 namespace bolt::device {
 
-const Device* cpu();
+const DeviceInterface* cpu();
 
 }  // namespace bolt::device

@@ -13,7 +13,7 @@
 
 namespace bolt::device {
 
-class CpuRecording final : public Recording {
+class CpuRecording final : public RecordedLaunches {
  public:
   explicit CpuRecording(const std::function<void()>& work);
   void launch(Queue& queue) override;

@@ -34,7 +34,7 @@
 namespace bolt::device {
 namespace {
 
-using codegen::cuda::CompiledKernel;
+using codegen::cuda::KernelLaunches;
 using driver::LoadedKernel;
 
 class CudaQueue final : public Queue {
@@ -93,7 +93,7 @@ class CudaQueue final : public Queue {
   CudaRoom* room_ = nullptr;
 };
 
-class CudaRecording final : public Recording {
+class CudaRecording final : public RecordedLaunches {
  public:
   CudaRecording(CudaQueue& queue, bool draws, const std::function<void()>& work) : context_(queue.context()) {
     if (draws)
@@ -115,8 +115,8 @@ class CudaRecording final : public Recording {
 /// of the memory and sizes it is given.
 class CudaKernel {
  public:
-  CudaKernel(loops::Kernel kernel, std::vector<char> numbers, codegen::cuda::Target target,
-             CompiledKernel usual)
+  CudaKernel(loops::Kernel kernel, std::vector<char> numbers, codegen::cuda::CudaTarget target,
+             KernelLaunches usual)
       : kernel_(std::move(kernel)),
         numbers_(std::move(numbers)),
         target_(std::move(target)),
@@ -131,7 +131,7 @@ class CudaKernel {
 
  private:
   /// Memory that torch keeps in reserve is none that the driver could load code into.
-  static std::unique_ptr<LoadedKernel> load(const CompiledKernel& kernel, driver::CUcontext context) {
+  static std::unique_ptr<LoadedKernel> load(const KernelLaunches& kernel, driver::CUcontext context) {
     try {
       return std::make_unique<LoadedKernel>(kernel, context);
     } catch (const driver::Unwell& full) {
@@ -141,9 +141,9 @@ class CudaKernel {
     }
   }
   /// Few calls need it, so it is compiled when one does.
-  const CompiledKernel& general() {
+  const KernelLaunches& general() {
     if (general_) return *general_;
-    codegen::cuda::Target target = target_;
+    codegen::cuda::CudaTarget target = target_;
     target.options.aligned = target.options.narrow = false;
     general_ =
         codegen::cuda::compile(std::vector<loops::Kernel>{kernel_}, target, {}, {numbers_}).kernels.front();
@@ -153,10 +153,10 @@ class CudaKernel {
 
   const loops::Kernel kernel_;
   const std::vector<char> numbers_;  // loops::numbers_of
-  const codegen::cuda::Target target_;
+  const codegen::cuda::CudaTarget target_;
   std::mutex mutex_;
-  const CompiledKernel usual_;
-  std::optional<CompiledKernel> general_;
+  const KernelLaunches usual_;
+  std::optional<KernelLaunches> general_;
   std::map<std::pair<driver::CUcontext, bool>, std::unique_ptr<LoadedKernel>> loaded_;
 };
 
@@ -167,9 +167,9 @@ void for_each_step(const loops::Plan& plan, const F& visit) {
       if (loops::kernel_of(s) >= 0 && s.device.kind == graph::DeviceKind::CUDA) visit(s);
 }
 
-class CudaCode final : public Code {
+class CudaCode final : public DeviceCode {
  public:
-  CudaCode(const loops::Plan& plan, const codegen::cuda::Target& target) {
+  CudaCode(const loops::Plan& plan, const codegen::cuda::CudaTarget& target) {
     std::vector<char> ours(plan.kernels.size());
     std::vector<int> all_schedules(plan.kernels.size()), schedules;
     std::vector<std::vector<char>> all_numbers(plan.kernels.size()), numbers;
@@ -197,7 +197,7 @@ class CudaCode final : public Code {
     kernels_.resize(ours.size());
     for (size_t i = 0; i < ours.size(); ++i) {
       if (!ours[i]) continue;
-      const CompiledKernel& k = compilation->kernels()[sources_.size()];
+      const KernelLaunches& k = compilation->kernels()[sources_.size()];
       if (!k.refused.empty()) throw_unsupported("no CUDA code for ", plan.kernels[i].name, ": ", k.refused);
       facts_[i].extents = k.extents();
       sources_.push_back({i, plan.kernels[i], all_numbers[i], target});
@@ -207,7 +207,7 @@ class CudaCode final : public Code {
 
   bool finish() override {
     if (!code_.valid()) return from_cache_;
-    codegen::cuda::PlanCode code = code_.get();
+    codegen::cuda::PlanLaunches code = code_.get();
     for (size_t i = 0; i < sources_.size(); ++i) {
       Source& s = sources_[i];
       kernels_[s.place] = std::make_unique<CudaKernel>(std::move(s.kernel), std::move(s.numbers),
@@ -278,16 +278,16 @@ class CudaCode final : public Code {
     size_t place;
     loops::Kernel kernel;
     std::vector<char> numbers;
-    codegen::cuda::Target target;
+    codegen::cuda::CudaTarget target;
   };
   std::vector<Source> sources_;
-  std::future<codegen::cuda::PlanCode> code_;  ///< until it is finished
+  std::future<codegen::cuda::PlanLaunches> code_;  ///< until it is finished
   bool from_cache_ = true;
   std::vector<KernelFacts> facts_;
   std::vector<std::unique_ptr<CudaKernel>> kernels_;  // by kernel of the plan; null: another device's
 };
 
-class Cuda final : public Device {
+class Cuda final : public DeviceInterface {
  public:
   explicit Cuda(std::shared_ptr<const codegen::cuda::Nvrtc> nvrtc) : nvrtc_(std::move(nvrtc)) {}
 
@@ -336,13 +336,13 @@ class Cuda final : public Device {
 
   std::string list_key(const loops::Kernel& kernel, const std::vector<char>& numbers,
                        graph::Device device) const override {
-    codegen::cuda::Options options;
+    codegen::cuda::ScheduleOptions options;
     options.capability = driver::capability(device.index);
     return codegen::cuda::list_key(kernel, options, numbers);
   }
 
-  std::unique_ptr<Code> compile(const loops::Plan& plan) const override {
-    codegen::cuda::Target target;
+  std::unique_ptr<DeviceCode> compile(const loops::Plan& plan) const override {
+    codegen::cuda::CudaTarget target;
     target.nvrtc = nvrtc_;
     target.capability = 0;
     for_each_step(plan, [&](const loops::Step& s) {
@@ -369,8 +369,8 @@ class Cuda final : public Device {
   }
 
   bool records() const override { return true; }
-  std::unique_ptr<Recording> record(Queue& queue, bool draws,
-                                    const std::function<void()>& work) const override {
+  std::unique_ptr<RecordedLaunches> record(Queue& queue, bool draws,
+                                           const std::function<void()>& work) const override {
     return std::make_unique<CudaRecording>(static_cast<CudaQueue&>(queue), draws, work);
   }
   std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const override {
@@ -392,12 +392,12 @@ std::string torch_folder() {
   return std::filesystem::path(info.dli_fname).parent_path().parent_path().string();
 }
 
-struct Found {
+struct FoundCuda {
   const Cuda* device = nullptr;
   std::string missing;
 };
 
-Found look() {
+FoundCuda look() {
   if (!at::globalContext().hasCUDA()) return {nullptr, "torch sees no CUDA device"};
   if (!driver::find()) return {nullptr, driver::missing()};
   std::string why;
@@ -406,14 +406,14 @@ Found look() {
   return {new Cuda(std::move(nvrtc)), ""};  // programs may run after every static
 }
 
-const Found& found() {
-  static const Found once = look();
+const FoundCuda& found() {
+  static const FoundCuda once = look();
   return once;
 }
 
 }  // namespace
 
-const Device* cuda() { return found().device; }
+const DeviceInterface* cuda() { return found().device; }
 std::string why_no_cuda() { return found().missing; }
 
 }  // namespace bolt::device

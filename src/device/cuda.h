@@ -10,7 +10,7 @@
 namespace bolt::device {
 
 /// Null: why_no_cuda() says what is missing.
-const Device* cuda();
+const DeviceInterface* cuda();
 std::string why_no_cuda();
 
 }  // namespace bolt::device

@@ -14,12 +14,12 @@
 namespace bolt::device {
 
 Queue::~Queue() = default;
-Code::~Code() = default;
-void Code::reserve(int, Queue&, const int64_t*) const {}
-Device::~Device() = default;
-Recording::~Recording() = default;
+DeviceCode::~DeviceCode() = default;
+void DeviceCode::reserve(int, Queue&, const int64_t*) const {}
+DeviceInterface::~DeviceInterface() = default;
+RecordedLaunches::~RecordedLaunches() = default;
 
-void Code::launch_list(std::span<const OfList> list, Queue& queue) const {
+void DeviceCode::launch_list(std::span<const OfList> list, Queue& queue) const {
   for (const OfList& one : list) launch(one.kernel, queue, one.launch);
 }
 
@@ -27,15 +27,15 @@ void Queue::copy(void* to, const void* from, int64_t bytes) {
   std::memcpy(to, from, static_cast<size_t>(bytes));
 }
 
-std::unique_ptr<Recording> Device::record(Queue&, bool, const std::function<void()>&) const {
+std::unique_ptr<RecordedLaunches> DeviceInterface::record(Queue&, bool, const std::function<void()>&) const {
   throw Error(ErrorKind::Internal, "a device without recordings");
 }
 
-std::shared_ptr<void> Device::reserve(Queue&, const std::function<void()>&) const {
+std::shared_ptr<void> DeviceInterface::reserve(Queue&, const std::function<void()>&) const {
   throw Error(ErrorKind::Internal, "a device without recordings");
 }
 
-const Device* find(graph::DeviceKind kind) {
+const DeviceInterface* find(graph::DeviceKind kind) {
   switch (kind) {
     case graph::DeviceKind::CPU: return cpu();
     case graph::DeviceKind::CUDA: return cuda();
@@ -66,11 +66,11 @@ loops::PlanOptions plan_options() {
   auto of = [](const loops::PlannedContraction& call) { return find(call.node.out()->type.device.kind); };
   loops::PlanOptions options;
   options.generates = [of](const loops::PlannedContraction& call) -> std::optional<int64_t> {
-    const Device* device = of(call);
+    const DeviceInterface* device = of(call);
     return device ? device->generates(call) : std::nullopt;
   };
   options.accepts_epilogue = [of](const loops::PlannedContraction& call, const loops::Kernel& epilogue) {
-    const Device* device = of(call);
+    const DeviceInterface* device = of(call);
     return device && device->accepts_epilogue(call, epilogue);
   };
   options.widens = [](const graph::Node& contraction) {
@@ -78,23 +78,23 @@ loops::PlanOptions plan_options() {
     return device && device->widens(contraction);
   };
   options.merges = [](const std::vector<const graph::Node*>& products) {
-    const Device* device = find(products.front()->out()->type.device.kind);
+    const DeviceInterface* device = find(products.front()->out()->type.device.kind);
     const bool as_devices_like = knob("TORCHBOLT_MERGE_PRODUCTS") == "auto";
     return as_devices_like ? device && device->merges(products) : knob_bool("TORCHBOLT_MERGE_PRODUCTS");
   };
   options.ends_in_gelu = [](const graph::Node& product) {
-    const Device* device = find(product.out()->type.device.kind);
+    const DeviceInterface* device = find(product.out()->type.device.kind);
     return device && device->ends_in_gelu(product);
   };
   options.list_key = [](const loops::Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
-    const Device* device = find(on.kind);
+    const DeviceInterface* device = find(on.kind);
     return device ? device->list_key(kernel, numbers, on) : std::string();
   };
   return options;
 }
 
 bool hands_out_memory(graph::Device device) {
-  const Device* known = find(device.kind);
+  const DeviceInterface* known = find(device.kind);
   return known && !known->keeps_arenas();
 }
 
@@ -107,7 +107,9 @@ PlanCode::PlanCode(const loops::Plan& plan) {
     }
 }
 
-const Code& PlanCode::of(graph::Device device) const { return *codes_.at(static_cast<size_t>(device.kind)); }
+const DeviceCode& PlanCode::of(graph::Device device) const {
+  return *codes_.at(static_cast<size_t>(device.kind));
+}
 
 bool PlanCode::finish() const {
   bool found = true;

@@ -1,14 +1,14 @@
 // device/device.h
-// What a compiled program asks of the device it runs on: one class, Device, with one file a device. Nothing
-// above this folder, and nothing below it but its code generator, knows which devices there are.
+// What a compiled program asks of the device it runs on: one class, DeviceInterface, with one file a device.
+// Nothing above this folder, and nothing below it but its code generator, knows which devices there are.
 //
-//   compile    the kernels of a plan that belong to the device -> Code
+//   compile    the kernels of a plan that belong to the device -> DeviceCode
 //   allocate   room for temporaries, and results
-//   launch     a kernel of the Code, on the Queue of a call
+//   launch     a kernel of the DeviceCode, on the Queue of a call
 //   look       at the contents of weights that were used beforehand (folded, packed)
 //
 // A plan says for each buffer and step which device it belongs to (loops/plan.h). One plan may have several:
-// then there is Code for each kind, and a Queue and a block of temporaries for each single one.
+// then there is DeviceCode for each kind, and a Queue and a block of temporaries for each single one.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -52,7 +52,7 @@ class Queue {
   /// it when the host waits for it next, as eager's kernels do.
   virtual bool reported() const { return false; }
 
-  // ---- recordings (Device::record)
+  // ---- recordings (DeviceInterface::record)
   /// Is what is launched here recorded by somebody, the user or us? Then it is not to be recorded once more.
   virtual bool is_being_recorded() const { return false; }
   /// Recordings of one order share memory: from filling one's inputs to reading its results a call has it to
@@ -62,9 +62,9 @@ class Queue {
 };
 
 /// The launches of a call, which are given to the device all at once.
-class Recording {
+class RecordedLaunches {
  public:
-  virtual ~Recording();
+  virtual ~RecordedLaunches();
   virtual void launch(Queue& queue) = 0;
 };
 
@@ -80,9 +80,9 @@ struct KernelFacts {
 };
 
 /// The machine code of a plan's kernels for one kind of device.
-class Code {
+class DeviceCode {
  public:
-  virtual ~Code();
+  virtual ~DeviceCode();
   /// Of kernel `kernel` of the plan. Extents are over the kernel's symbols.
   virtual const KernelFacts& facts(int kernel) const = 0;
   /// Before the first launch: waits until there is code, which other threads may be compiling. Throws what
@@ -103,16 +103,16 @@ class Code {
   virtual void launch_list(std::span<const OfList> list, Queue& queue) const;
 };
 
-class Device {
+class DeviceInterface {
  public:
-  virtual ~Device();
+  virtual ~DeviceInterface();
 
   // ---- planning and compiling: on any thread, without the GIL
   /// loops::PlanOptions::generates and accepts_epilogue, for calls on this device.
   virtual std::optional<int64_t> generates(const loops::PlannedContraction& call) const = 0;
   virtual bool accepts_epilogue(const loops::PlannedContraction& call,
                                 const loops::Kernel& epilogue) const = 0;
-  virtual std::unique_ptr<Code> compile(const loops::Plan& plan) const = 0;
+  virtual std::unique_ptr<DeviceCode> compile(const loops::Plan& plan) const = 0;
 
   // ---- running
   /// May work go on when what launched it has returned?
@@ -134,8 +134,8 @@ class Device {
   /// order, once `work` has let go of it. Queues must follow within it, and again before a launch. The turn
   /// is the caller's. What cannot be recorded raises, and leaves nothing behind.
   /// `draws`: from the device's default generator, from which each launch draws anew.
-  virtual std::unique_ptr<Recording> record(Queue& queue, bool draws,
-                                            const std::function<void()>& work) const;
+  virtual std::unique_ptr<RecordedLaunches> record(Queue& queue, bool draws,
+                                                   const std::function<void()>& work) const;
   /// What `work` does is done. Its memory is of the same kind, while somebody keeps what is returned. Where
   /// arenas are kept there is no such memory, and what recordings need must be.
   virtual std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const;
@@ -172,7 +172,7 @@ class Device {
 };
 
 /// Null: nothing is compiled for it.
-const Device* find(graph::DeviceKind kind);
+const DeviceInterface* find(graph::DeviceKind kind);
 /// Why nothing is compiled for tensors there; "": it is.
 std::string why_not(c10::Device device);
 /// Of the first of its tensors for which that is so.
@@ -193,12 +193,12 @@ class PlanCode {
  public:
   PlanCode() = default;
   explicit PlanCode(const loops::Plan& plan);
-  const Code& of(graph::Device device) const;
+  const DeviceCode& of(graph::Device device) const;
   /// Code::finish, of all of it.
   bool finish() const;
 
  private:
-  std::array<std::unique_ptr<Code>, 2> codes_;  // by kind
+  std::array<std::unique_ptr<DeviceCode>, 2> codes_;  // by kind
 };
 
 }  // namespace bolt::device

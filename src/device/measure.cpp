@@ -18,8 +18,8 @@ namespace {
 constexpr int kInARow = 16;
 constexpr int kRounds = 3;
 
-const Device& driver_of(c10::Device device) {
-  const Device* driver = find(record::to_bolt(device).kind);
+const DeviceInterface& driver_of(c10::Device device) {
+  const DeviceInterface* driver = find(record::to_bolt(device).kind);
   BOLT_CHECK(driver, "nothing is known of ", device.str());
   return *driver;
 }
@@ -41,11 +41,11 @@ c10::Event mark(c10::Device device) {
   return event;
 }
 
-double by_recordings(const Device& driver, c10::Device device, Queue& queue,
+double by_recordings(const DeviceInterface& driver, c10::Device device, Queue& queue,
                      const std::function<void()>& work) {
   const Turn turn = queue.turn();
   BOLT_CHECK(turn, "the device records something else");
-  const std::unique_ptr<Recording> recording = driver.record(queue, false, [&] {
+  const std::unique_ptr<RecordedLaunches> recording = driver.record(queue, false, [&] {
     for (int i = 0; i < kInARow; ++i) work();
   });
   queue.follow();
@@ -70,7 +70,7 @@ bool may_measure(c10::Device device) {
 }
 
 double nanoseconds_of(c10::Device device, const std::function<void()>& work) {
-  const Device& driver = driver_of(device);
+  const DeviceInterface& driver = driver_of(device);
   const std::unique_ptr<Queue> queue = driver.queue(device);
   queue->follow();
   work();

@@ -256,12 +256,12 @@ void joined(ReferenceCall& c) {
     c.out.cells.insert(c.out.cells.end(), part->cells.begin(), part->cells.end());
 }
 
-struct Window {
+struct ConvWindow {
   Shape stride, padding, dilation;
 };
 
 // Where tap k of output o reads; false outside the input.
-bool tap(const Window& w, const Shape& o, const Shape& k, const Shape& input, Shape& i) {
+bool tap(const ConvWindow& w, const Shape& o, const Shape& k, const Shape& input, Shape& i) {
   for (size_t d = 0; d < k.size(); ++d) {
     i[d + 2] = o[d + 2] * w.stride[d] - w.padding[d] + k[d] * w.dilation[d];
     if (i[d + 2] < 0 || i[d + 2] >= input[d + 2]) return false;
@@ -271,7 +271,7 @@ bool tap(const Window& w, const Shape& o, const Shape& k, const Shape& input, Sh
 
 void conv(ReferenceCall& c) {
   const HostTensor &x = c.arg(0), &w = c.arg(1);
-  Window window{c.ints("stride"), c.ints("padding"), c.ints("dilation")};
+  ConvWindow window{c.ints("stride"), c.ints("padding"), c.ints("dilation")};
   int64_t groups = c.node.attr<int64_t>("groups");
   bool transposed = c.node.attr<bool>("transposed");
   Shape taps(w.sizes.begin() + 2, w.sizes.end());

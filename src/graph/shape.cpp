@@ -23,7 +23,7 @@ std::string text(const Sizes& sizes) {
 }
 
 /// What a shape function sees of the node that is being made.
-struct Site {
+struct NodeInMaking {
   Op op;
   const std::vector<Value*>& operands;
   const Attrs& attrs;
@@ -54,14 +54,14 @@ bool differ(Sym a, Sym b) { return !same_size(a, b); }
 
 // ---- pointwise ----
 
-Sizes broadcast_all(const Site& s) {
+Sizes broadcast_all(const NodeInMaking& s) {
   Sizes out = s.sizes(0);
   for (int i = 1; i < s.count(); ++i)
     if (s.sizes(i) != out) out = broadcast(out, s.sizes(i));
   return out;
 }
 
-Sizes reduced(const Site& s) {
+Sizes reduced(const NodeInMaking& s) {
   const Sizes& dims = s.list("dims");
   bool keep = s.attr<bool>("keepdim");
   std::vector<bool> drop(s.rank());
@@ -84,7 +84,7 @@ Sizes reduced(const Site& s) {
 
 // ---- views ----
 
-void check_permutation(const Site& s, const Sizes& dims) {
+void check_permutation(const NodeInMaking& s, const Sizes& dims) {
   std::vector<bool> seen(dims.size());
   BOLT_CHECK(dims.size() == s.sizes().size(), "permute ", text(dims), " of ", text(s.sizes()));
   for (Sym d : dims) {
@@ -93,7 +93,7 @@ void check_permutation(const Site& s, const Sizes& dims) {
   }
 }
 
-Type permuted(const Site& s) {
+Type permuted(const NodeInMaking& s) {
   const Sizes& dims = s.list("dims");
   check_permutation(s, dims);
   Type t = s.type();
@@ -104,7 +104,7 @@ Type permuted(const Site& s) {
   return t;
 }
 
-Type reshaped(const Site& s) {
+Type reshaped(const NodeInMaking& s) {
   Type t = s.type();
   t.sizes = s.list("sizes");
   BOLT_CHECK(same_size(product(t.sizes), s.type().numel()), "reshape of ", text(s.sizes()), " to ",
@@ -113,7 +113,7 @@ Type reshaped(const Site& s) {
   return t;
 }
 
-Type expanded(const Site& s) {
+Type expanded(const NodeInMaking& s) {
   Type t = s.type();
   const Sizes& to = s.list("sizes");
   int grow = static_cast<int>(to.size()) - s.rank();
@@ -128,7 +128,7 @@ Type expanded(const Site& s) {
   return t;
 }
 
-Type sliced(const Site& s) {
+Type sliced(const NodeInMaking& s) {
   Type t = s.type();
   int dim = s.dim(0);
   Sym start = s.sym("start"), length = s.sym("length");
@@ -145,7 +145,7 @@ Type sliced(const Site& s) {
   return t;
 }
 
-Type flipped(const Site& s) {
+Type flipped(const NodeInMaking& s) {
   Type t = s.type();
   for (Sym d : s.list("dims"))
     BOLT_CHECK(d.value() >= 0 && d.value() < s.rank(), "flip of dimension ", d.value());
@@ -153,7 +153,7 @@ Type flipped(const Site& s) {
   return t;
 }
 
-Type restrided(const Site& s) {
+Type restrided(const NodeInMaking& s) {
   Type t = s.type();
   t.sizes = s.list("sizes");
   t.strides = s.list("strides");
@@ -169,7 +169,7 @@ Type restrided(const Site& s) {
 
 // ---- computed and conditional indices ----
 
-Sizes concatenated(const Site& s) {
+Sizes concatenated(const NodeInMaking& s) {
   int dim = s.dim(0);
   Sizes out = s.sizes();
   for (int i = 1; i < s.count(); ++i) {
@@ -182,7 +182,7 @@ Sizes concatenated(const Site& s) {
   return out;
 }
 
-Sizes padded(const Site& s) {
+Sizes padded(const NodeInMaking& s) {
   Sizes out = s.sizes();
   const Sizes &low = s.list("low"), &high = s.list("high");
   BOLT_CHECK(low.size() == out.size() && high.size() == out.size(), "pad of ", text(out), " by ", text(low));
@@ -193,11 +193,11 @@ Sizes padded(const Site& s) {
   return out;
 }
 
-void check_index(const Site& s) {
+void check_index(const NodeInMaking& s) {
   BOLT_CHECK(is_int(s.type(1).dtype), s.name(), " by ", dtype_name(s.type(1).dtype));
 }
 
-Sizes embedded(const Site& s) {
+Sizes embedded(const NodeInMaking& s) {
   check_index(s);
   BOLT_CHECK(s.rank() >= 1, "embedding of a number");
   Sizes out = s.sizes(1);
@@ -205,7 +205,7 @@ Sizes embedded(const Site& s) {
   return out;
 }
 
-Sizes index_selected(const Site& s) {
+Sizes index_selected(const NodeInMaking& s) {
   check_index(s);
   BOLT_CHECK(s.rank(1) == 1, "index_select by ", text(s.sizes(1)));
   Sizes out = s.sizes();
@@ -213,14 +213,14 @@ Sizes index_selected(const Site& s) {
   return out;
 }
 
-Sizes gathered(const Site& s) {
+Sizes gathered(const NodeInMaking& s) {
   check_index(s);
   s.dim(0);
   BOLT_CHECK(s.rank(1) == s.rank(0), "gather of ", text(s.sizes()), " by ", text(s.sizes(1)));
   return s.sizes(1);
 }
 
-Sizes slice_scattered(const Site& s) {
+Sizes slice_scattered(const NodeInMaking& s) {
   int dim = s.dim(0);
   BOLT_CHECK(s.rank(1) == s.rank(0), "slice_scatter of ", text(s.sizes(1)), " into ", text(s.sizes()));
   for (int d = 0; d < s.rank(); ++d)
@@ -230,7 +230,7 @@ Sizes slice_scattered(const Site& s) {
   return s.sizes();
 }
 
-Sizes scanned(const Site& s) {
+Sizes scanned(const NodeInMaking& s) {
   const std::string& op = s.attr<std::string>("op");
   static constexpr std::string_view kOps[] = {"sum", "prod", "max", "min", "logaddexp"};
   BOLT_CHECK(std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps), "no scan by ", op);
@@ -238,7 +238,7 @@ Sizes scanned(const Site& s) {
   return s.sizes();
 }
 
-Sizes scattered(const Site& s) {
+Sizes scattered(const NodeInMaking& s) {
   const std::string& op = s.attr<std::string>("op");
   static constexpr std::string_view kOps[] = {"last", "sum", "prod", "max", "min"};
   BOLT_CHECK(std::find(std::begin(kOps), std::end(kOps), op) != std::end(kOps), "no scatter by ", op);
@@ -254,7 +254,7 @@ Sizes scattered(const Site& s) {
   return s.sizes();
 }
 
-Sizes with_spatial(const Site& s) {
+Sizes with_spatial(const NodeInMaking& s) {
   const Sizes& spatial = s.list("sizes");
   Sizes out = s.sizes();
   BOLT_CHECK(spatial.size() <= out.size(), s.name(), " of ", text(out), " to ", text(spatial));
@@ -274,7 +274,7 @@ Sym window_count(Sym size, int64_t kernel, int64_t stride, int64_t padding, int6
   return count;
 }
 
-Sizes pooled(const Site& s) {
+Sizes pooled(const NodeInMaking& s) {
   const Sizes &kernel = s.list("kernel"), &stride = s.list("stride"), &padding = s.list("padding");
   size_t n = kernel.size();
   BOLT_CHECK(stride.size() == n && padding.size() == n && s.rank() >= static_cast<int>(n), s.name(), " of ",
@@ -290,7 +290,7 @@ Sizes pooled(const Site& s) {
   return out;
 }
 
-Sizes convolved(const Site& s) {
+Sizes convolved(const NodeInMaking& s) {
   const Sizes &x = s.sizes(0), &w = s.sizes(1);
   const Sizes &stride = s.list("stride"), &padding = s.list("padding"), &dilation = s.list("dilation");
   int64_t groups = s.attr<int64_t>("groups");
@@ -323,7 +323,7 @@ Sizes convolved(const Site& s) {
 
 Sizes leading(const Sizes& sizes) { return Sizes(sizes.begin(), sizes.end() - 2); }
 
-Sizes multiplied(const Site& s) {
+Sizes multiplied(const NodeInMaking& s) {
   const Sizes &a = s.sizes(0), &b = s.sizes(1);
   BOLT_CHECK(a.size() >= 2 && b.size() >= 2 && !differ(a.back(), b[b.size() - 2]), "matmul of ", text(a),
              " and ", text(b));
@@ -333,7 +333,7 @@ Sizes multiplied(const Site& s) {
   return out;
 }
 
-Sizes linear_applied(const Site& s) {
+Sizes linear_applied(const NodeInMaking& s) {
   const Sizes &x = s.sizes(0), &w = s.sizes(1);
   BOLT_CHECK(!x.empty() && w.size() == 2 && !differ(x.back(), w[1]), "linear of ", text(x), " by ", text(w));
   BOLT_CHECK(s.count() < 3 || (s.rank(2) == 1 && !differ(s.sizes(2)[0], w[0])), "linear with a bias of ",
@@ -343,7 +343,7 @@ Sizes linear_applied(const Site& s) {
   return out;
 }
 
-Sizes linear_by_each(const Site& s) {
+Sizes linear_by_each(const NodeInMaking& s) {
   const Sizes &x = s.sizes(0), &w = s.sizes(1);
   BOLT_CHECK(!x.empty() && w.size() == 2 && !differ(x.back(), w[1]), "linears of ", text(x), " by ", text(w));
   for (int i = 2; i < s.count(); ++i)
@@ -355,7 +355,7 @@ Sizes linear_by_each(const Site& s) {
   return out;
 }
 
-Sizes joined(const Site& s) {
+Sizes joined(const NodeInMaking& s) {
   Sizes out = s.sizes(0);
   for (int i = 1; i < s.count(); ++i) {
     BOLT_CHECK(out.size() == 2 && s.rank(i) == 2 && !differ(s.sizes(i)[1], out[1]), "joined ", text(out),
@@ -365,7 +365,7 @@ Sizes joined(const Site& s) {
   return out;
 }
 
-Sizes attended(const Site& s) {
+Sizes attended(const NodeInMaking& s) {
   const Sizes &q = s.sizes(0), &k = s.sizes(1), &v = s.sizes(2);
   bool ranks = q.size() >= 3 && k.size() == q.size() && v.size() == q.size();
   BOLT_CHECK(ranks && !differ(q.back(), k.back()) && !differ(k[k.size() - 2], v[v.size() - 2]), "sdpa of ",
@@ -384,14 +384,14 @@ Sizes attended(const Site& s) {
 
 // ---- putting it together ----
 
-DType common_dtype(const Site& s, int from = 0) {
+DType common_dtype(const NodeInMaking& s, int from = 0) {
   for (int i = from + 1; i < s.count(); ++i)
     BOLT_CHECK(s.type(i).dtype == s.type(from).dtype, s.name(), " of ", dtype_name(s.type(from).dtype),
                " and ", dtype_name(s.type(i).dtype));
   return s.type(from).dtype;
 }
 
-DType own_dtype(const Site& s) {
+DType own_dtype(const NodeInMaking& s) {
   if (s.op == Op::where) {
     BOLT_CHECK(s.type(0).dtype == DType::Bool, "where on ", dtype_name(s.type(0).dtype));
     return common_dtype(s, 1);
@@ -405,7 +405,7 @@ DType own_dtype(const Site& s) {
   return s.type(0).dtype;
 }
 
-DType result_dtype(const Site& s) {
+DType result_dtype(const NodeInMaking& s) {
   switch (op_rules(s.op).dtype) {
     case DTypeRule::Same: return common_dtype(s);
     case DTypeRule::Bool: common_dtype(s); return DType::Bool;
@@ -423,7 +423,7 @@ DType result_dtype(const Site& s) {
   return DType::F32;
 }
 
-Sizes own_sizes(const Site& s) {
+Sizes own_sizes(const NodeInMaking& s) {
   switch (s.op) {
     case Op::scalar: return {};
     case Op::full: return s.list("sizes");
@@ -451,7 +451,7 @@ Sizes own_sizes(const Site& s) {
   return {};
 }
 
-Type view_type(const Site& s) {
+Type view_type(const NodeInMaking& s) {
   switch (s.op) {
     case Op::reshape: return reshaped(s);
     case Op::permute: return permuted(s);
@@ -479,7 +479,7 @@ std::vector<int> dense_order(const Type& t) {
 
 // Eager's habit: the result of a pointwise operation, a convolution or a pool lies as its first full operand
 // does.
-Syms result_strides(const Site& s, const Sizes& sizes) {
+Syms result_strides(const NodeInMaking& s, const Sizes& sizes) {
   OpKind kind = op_info(s.op).kind;
   bool follows = kind == OpKind::Pointwise || s.op == Op::conv || s.op == Op::avg_pool ||
                  s.op == Op::max_pool || s.op == Op::adaptive_avg_pool || s.op == Op::batch_norm ||
@@ -512,7 +512,7 @@ Syms broadcast(const Syms& a, const Syms& b) {
 }
 
 Type infer_type(Op op, const std::vector<Value*>& operands, const Attrs& attrs) {
-  Site s{op, operands, attrs};
+  NodeInMaking s{op, operands, attrs};
   if (op_info(op).kind == OpKind::View) return view_type(s);
   Type t;
   t.dtype = result_dtype(s);

@@ -16,14 +16,14 @@ using torch::autograd::AutogradMeta;
 // Where a tensor's implementation keeps what is asked of it.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Winvalid-offsetof"
-struct Layout : c10::TensorImpl {
-  static constexpr size_t sizes_at() { return offsetof(Layout, sizes_and_strides_); }
+struct ImplLayout : c10::TensorImpl {
+  static constexpr size_t sizes_at() { return offsetof(ImplLayout, sizes_and_strides_); }
   static constexpr size_t kSizeWords = sizeof(c10::impl::SizesAndStrides) / 8;
   /// dtype, device and flags; the key set follows and ends the object.
-  static constexpr size_t kind_end() { return offsetof(Layout, key_set_) + sizeof(c10::DispatchKeySet); }
-  static constexpr size_t kind_words() { return (kind_end() - offsetof(Layout, data_type_) + 7) / 8; }
+  static constexpr size_t kind_end() { return offsetof(ImplLayout, key_set_) + sizeof(c10::DispatchKeySet); }
+  static constexpr size_t kind_words() { return (kind_end() - offsetof(ImplLayout, data_type_) + 7) / 8; }
   /// Private, therefore not asked for by its name: is_known checks.
-  static constexpr size_t meta_at() { return offsetof(Layout, storage_) + sizeof(c10::Storage); }
+  static constexpr size_t meta_at() { return offsetof(ImplLayout, storage_) + sizeof(c10::Storage); }
 
   static const char* bytes(const c10::TensorImpl& impl) { return reinterpret_cast<const char*>(&impl); }
   static const AutogradMeta* meta(const c10::TensorImpl& impl) {
@@ -39,7 +39,7 @@ struct Layout : c10::TensorImpl {
 
 /// As TensorImpl::requires_grad, which is two calls into libraries.
 bool requires_grad(const c10::TensorImpl& impl) {
-  const AutogradMeta* meta = Layout::meta(impl);
+  const AutogradMeta* meta = ImplLayout::meta(impl);
   return meta && (meta->requires_grad_ || meta->grad_fn_);
 }
 
@@ -69,19 +69,20 @@ class Image {
   }
 
  private:
-  static constexpr size_t kWords = (Layout::kind_end() - Layout::sizes_at()) / 8;
-  static_assert(kWords <= 16 && (Layout::kind_end() - Layout::sizes_at()) % 8 == 0);
-  static constexpr uint32_t kKind = ((1u << Layout::kind_words()) - 1) << (kWords - Layout::kind_words());
-  static constexpr uint32_t kAsked = ((1u << Layout::kSizeWords) - 1) | kKind;
+  static constexpr size_t kWords = (ImplLayout::kind_end() - ImplLayout::sizes_at()) / 8;
+  static_assert(kWords <= 16 && (ImplLayout::kind_end() - ImplLayout::sizes_at()) % 8 == 0);
+  static constexpr uint32_t kKind = ((1u << ImplLayout::kind_words()) - 1)
+                                    << (kWords - ImplLayout::kind_words());
+  static constexpr uint32_t kAsked = ((1u << ImplLayout::kSizeWords) - 1) | kKind;
   static constexpr uint32_t kBriefly = 0b111 | kKind;  ///< the rank, two sizes
 
   static uint64_t word(const c10::TensorImpl& impl, size_t i) {
     uint64_t word;
-    std::memcpy(&word, Layout::bytes(impl) + Layout::sizes_at() + 8 * i, sizeof(word));
+    std::memcpy(&word, ImplLayout::bytes(impl) + ImplLayout::sizes_at() + 8 * i, sizeof(word));
     return word;
   }
   static bool same_kind(const c10::TensorImpl& a, const c10::TensorImpl& b) {
-    for (size_t i = kWords - Layout::kind_words(); i < kWords; ++i)
+    for (size_t i = kWords - ImplLayout::kind_words(); i < kWords; ++i)
       if (word(a, i) != word(b, i)) return false;
     return true;
   }
@@ -148,7 +149,7 @@ struct TensorImages::Data {
   uint32_t find(PyObject* object, const c10::TensorImpl& impl) {
     const auto* at_word = static_cast<const char*>(impl_slot(object));
     const ptrdiff_t at = at_word ? at_word - reinterpret_cast<const char*>(object) : 0;
-    if (!at_word || (impl_at && impl_at != at) || !Layout::is_known(impl)) return kNone;
+    if (!at_word || (impl_at && impl_at != at) || !ImplLayout::is_known(impl)) return kNone;
     impl_at = at;
     Alike looks{Image(impl), Py_TYPE(object), gradients && requires_grad(impl), {}};
     const auto found = std::find(alike.begin(), alike.end(), looks);

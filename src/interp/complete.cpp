@@ -9,14 +9,14 @@ namespace {
 
 /// What an instruction takes from the stack, and how many values it leaves: 1 the result, 0 none. Only
 /// instructions with one outcome have a row.
-struct Effect {
+struct StackEffect {
   int operands;
   int results;
 };
 
-constexpr Effect kNoEffect = {-1, 0};
+constexpr StackEffect kNoEffect = {-1, 0};
 
-Effect effect_of(const Instr& instr) {
+StackEffect effect_of(const Instr& instr) {
   const int arg = instr.arg;
   switch (instr.op) {
     case op::CALL: return {arg + 2, 1};
@@ -59,7 +59,7 @@ Effect effect_of(const Instr& instr) {
     case op::DICT_MERGE: return {1, 0};
     case op::MAP_ADD: return {2, 0};
 #if BOLT_PY312
-    case op::LOAD_ATTR: return (arg & 1) ? kNoEffect : Effect{1, 1};
+    case op::LOAD_ATTR: return (arg & 1) ? kNoEffect : StackEffect{1, 1};
     case op::BINARY_SLICE: return {3, 1};
     case op::STORE_SLICE: return {4, 0};
 #else
@@ -75,7 +75,7 @@ Effect effect_of(const Instr& instr) {
 
 bool complete_instruction(Frame& frame, PyObject* result) {
   const Instr& instr = frame.instr();
-  const Effect effect = effect_of(instr);
+  const StackEffect effect = effect_of(instr);
   if (effect.operands < 0) {
     Py_XDECREF(result);
     PyErr_Format(PyExc_SystemError, "torchbolt: %s cannot be completed from outside", opcode_name(instr.op));

@@ -11,9 +11,9 @@ bool is_any_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-Flow flow_of(const Instr& instr, int pc) {
+ControlFlow flow_of(const Instr& instr, int pc) {
   std::string_view name = opcode_name(instr.op);
-  Flow flow;
+  ControlFlow flow;
   const int next = pc + instr.length;
   if (is_any_of(name, {"RETURN_VALUE", "RETURN_CONST", "RERAISE", "RAISE_VARARGS"}))
     flow.falls_through = false;
@@ -37,7 +37,7 @@ bool only_raises(const Code& code, int pc) {
     const Instr& instr = code.instrs[static_cast<size_t>(at)];
     const std::string_view name = opcode_name(instr.op);
     if (name == "RAISE_VARARGS" && !code.handles_at(at)) continue;
-    const Flow flow = flow_of(instr, at);
+    const ControlFlow flow = flow_of(instr, at);
     const bool ends = !flow.falls_through && flow.jump < 0;
     if (ends || is_any_of(name, {"YIELD_VALUE", "BEFORE_WITH", "BEFORE_ASYNC_WITH"})) return false;
     if (flow.falls_through && seen.insert(at + instr.length).second) open.push_back(at + instr.length);

@@ -11,7 +11,7 @@
 
 namespace bolt::interp {
 
-struct Flow {
+struct ControlFlow {
   bool falls_through = true;
   int jump = -1;                  ///< target, or -1
   std::optional<bool> condition;  ///< it pops a value and jumps if its truth is this
@@ -19,7 +19,7 @@ struct Flow {
 
 bool is_any_of(std::string_view name, std::initializer_list<std::string_view> names);
 
-Flow flow_of(const Instr& instr, int pc);
+ControlFlow flow_of(const Instr& instr, int pc);
 
 /// Do all ways from `pc` on lead to a raise: an assertion's, or that of `if bad: raise ValueError(...)`?
 /// Not where the same function handles it.

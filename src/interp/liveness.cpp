@@ -61,7 +61,7 @@ Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
   std::vector<Set> in(static_cast<size_t>(count), Set(slots, false));
   auto out_of = [&](int at) {
     Set live(slots, false);
-    const Flow flow = flow_of(prepared.instrs[static_cast<size_t>(at)], at);
+    const ControlFlow flow = flow_of(prepared.instrs[static_cast<size_t>(at)], at);
     const int next = at + prepared.instrs[static_cast<size_t>(at)].length;
     if (flow.falls_through && next < count) add(live, in[static_cast<size_t>(next)]);
     if (flow.jump >= 0 && flow.jump < count) add(live, in[static_cast<size_t>(flow.jump)]);

@@ -46,9 +46,9 @@ std::optional<Sym> coefficient(Sym index, Sym variable) {
   return total;
 }
 
-std::vector<Access> accesses(const Kernel& k) {
-  std::vector<Access> out;
-  auto add = [&](Access a, Sym index, const std::vector<GatherTerm>& gather, ExprId mask) {
+std::vector<BufferAccess> accesses(const Kernel& k) {
+  std::vector<BufferAccess> out;
+  auto add = [&](BufferAccess a, Sym index, const std::vector<GatherTerm>& gather, ExprId mask) {
     for (size_t i = 0; i < k.dims.size(); ++i)
       a.strides.push_back(coefficient(index, Kernel::dim(static_cast<int>(i))));
     for (const GatherTerm& g : gather) a.computed_dims |= k.exprs[g.value].dims;

@@ -14,7 +14,7 @@ namespace bolt::loops {
 /// division.
 BOLT_API std::optional<Sym> coefficient(Sym index, Sym variable);
 
-struct Access {
+struct BufferAccess {
   int buffer;
   ExprId load = kNone;                      // the expression, or
   int store = -1;                           // the position in Kernel::stores
@@ -23,7 +23,7 @@ struct Access {
   bool gather = false, masked = false;
 };
 /// All loads, then all stores.
-BOLT_API std::vector<Access> accesses(const Kernel& k);
+BOLT_API std::vector<BufferAccess> accesses(const Kernel& k);
 
 /// How many reductions in a row each expression waits for: 0 before any, 1 for the first reduction's result
 /// and what uses it, and so on. A schedule that keeps nothing needs one sweep over the reduced dimensions for

@@ -542,7 +542,7 @@ class Builder {
 
 }  // namespace
 
-std::optional<Built> build_kernel(const BuildInput& in, const Group& group) {
+std::optional<BuiltKernel> build_kernel(const BuildInput& in, const Group& group) {
   std::optional<Space> space = align(in.usage, group);
   if (!space || (in.acc && !space->run_along(in.acc))) return std::nullopt;
   for (int round = 0;; ++round) {

@@ -33,13 +33,13 @@ struct BuildInput {
   int acc_column = -1;  // which dimension of acc is the column: the last, or a convolution's channels
 };
 
-struct Built {
+struct BuiltKernel {
   Kernel kernel;
   std::vector<const graph::Value*> buffers;  // the value of each of the kernel's buffers
 };
 
 /// Nothing when the group cannot be one kernel: its space does not align or a reduction is used off its
 /// place.
-std::optional<Built> build_kernel(const BuildInput& in, const Group& group);
+std::optional<BuiltKernel> build_kernel(const BuildInput& in, const Group& group);
 
 }  // namespace bolt::loops

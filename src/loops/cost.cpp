@@ -17,8 +17,8 @@ using graph::Node;
 using graph::Op;
 using graph::OpKind;
 
-constexpr Machine kCpu{32, 48, 200};
-constexpr Machine kCuda{3000, 25000, 2000};
+constexpr MachineSpeed kCpu{32, 48, 200};
+constexpr MachineSpeed kCuda{3000, 25000, 2000};
 constexpr double kMostWork = 1.2;
 constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
 constexpr double kScanned = 4;   // a chain of additions, or the steps in which neighbours do them together
@@ -98,11 +98,11 @@ double chosen(const Node& n) {
 
 }  // namespace
 
-const Machine& machine_of(graph::Device device) {
+const MachineSpeed& machine_of(graph::Device device) {
   return device.kind == graph::DeviceKind::CUDA ? kCuda : kCpu;
 }
 
-double price(const Machine& m, const Work& w) {
+double price(const MachineSpeed& m, const KernelWork& w) {
   return m.start_ns + std::max(w.bytes / m.bytes_per_ns, w.instructions / m.instructions_per_ns);
 }
 
@@ -114,7 +114,7 @@ bool scans_well(const graph::Type& x, int dim) {
   for (int d = 0; d < x.rank(); ++d)
     if (d != dim) rows *= static_cast<double>(estimate(x.sizes[static_cast<size_t>(d)]));
   // A library takes two launches for one row, and gives each of several a block as well.
-  const Machine& m = machine_of(x.device);
+  const MachineSpeed& m = machine_of(x.device);
   return rows > 1 || row / kRowBytesPerNs <= m.start_ns + row / m.bytes_per_ns;
 }
 
@@ -124,12 +124,12 @@ bool puts_well(graph::Device device, Sym runs, Sym elements) {
          kThreadsStartNs;
 }
 
-bool repeats_little(const Machine& m, double instructions, double alone) {
+bool repeats_little(const MachineSpeed& m, double instructions, double alone) {
   return instructions <= kMostWork * alone || (instructions - alone) / m.instructions_per_ns <= m.start_ns;
 }
 
-Work work_of(const Kernel& k) {
-  Work w;
+KernelWork work_of(const Kernel& k) {
+  KernelWork w;
   const std::vector<char> addressing = find_addressing(k.exprs);
   for (size_t i = 0; i < k.exprs.size(); ++i) {
     const Expr& e = k.exprs[i];
@@ -174,7 +174,7 @@ double instructions_of(const std::vector<const Node*>& nodes) {
 }
 
 StepCost cost_of(const Plan& p, const Step& s) {
-  const Work w = work_of(p.kernels[static_cast<size_t>(kernel_of(s))]);
+  const KernelWork w = work_of(p.kernels[static_cast<size_t>(kernel_of(s))]);
   const double repeated = w.instructions > s.alone ? 1 - s.alone / w.instructions : 0;
   return {w, repeated, price(machine_of(s.device), w)};
 }

@@ -25,23 +25,23 @@
 
 namespace bolt::loops {
 
-struct Machine {
+struct MachineSpeed {
   double bytes_per_ns;
   double instructions_per_ns;  // of one element each
   double start_ns;             // of a kernel
 };
 /// A core with 256-bit vectors that reads from its second cache; a data-centre GPU.
-BOLT_API const Machine& machine_of(graph::Device device);
+BOLT_API const MachineSpeed& machine_of(graph::Device device);
 
-struct Work {
+struct KernelWork {
   double bytes = 0, instructions = 0;
 };
 
 /// Nanoseconds; symbols in sizes stand for 64 (estimate).
-BOLT_API double price(const Machine& machine, const Work& work);
+BOLT_API double price(const MachineSpeed& machine, const KernelWork& work);
 
 /// May a kernel do this work for nodes that do `alone` by themselves?
-BOLT_API bool repeats_little(const Machine& machine, double instructions, double alone);
+BOLT_API bool repeats_little(const MachineSpeed& machine, double instructions, double alone);
 
 /// Is a kernel that scans x along `dim` no slower than a library's call? A row is one block's, where a
 /// library has all blocks work at one row.
@@ -52,7 +52,7 @@ BOLT_API bool scans_well(const graph::Type& x, int dim);
 BOLT_API bool puts_well(graph::Device device, Sym runs, Sym elements);
 
 /// Each load and store by itself, and each expression over the dimensions that it varies over.
-BOLT_API Work work_of(const Kernel& kernel);
+BOLT_API KernelWork work_of(const Kernel& kernel);
 
 /// Instructions of a node that is a kernel by itself; of calls, views and constants none.
 BOLT_API double instructions_of(const graph::Node& node);
@@ -66,7 +66,7 @@ double instructions_of(const std::vector<const graph::Node*>& nodes);
 /// What a step that runs a kernel makes its device do, and how much of it its nodes by themselves would not
 /// (a share of the instructions). Of a product that is what its epilogue does.
 struct StepCost {
-  Work work;
+  KernelWork work;
   double repeated, nanoseconds;
 };
 BOLT_API StepCost cost_of(const Plan& plan, const Step& step);

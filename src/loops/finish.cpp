@@ -18,13 +18,13 @@ class Finisher {
   Finisher(Space space, DraftKernel draft, const BuildInput& in, const Group& group)
       : space_(std::move(space)), draft_(std::move(draft)), in_(in), group_(group) {}
 
-  std::optional<Built> run() {
+  std::optional<BuiltKernel> run() {
     drop_unused();
     if (may_not_run()) return std::nullopt;
     collect_indices();
     merge_atoms();
     order_atoms();
-    return Built{emit(), std::move(draft_.values)};
+    return BuiltKernel{emit(), std::move(draft_.values)};
   }
 
  private:
@@ -350,7 +350,7 @@ class Finisher {
 
 }  // namespace
 
-std::optional<Built> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group) {
+std::optional<BuiltKernel> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group) {
   return Finisher(std::move(space), std::move(draft), in, group).run();
 }
 

@@ -21,6 +21,6 @@ struct DraftKernel {
 };
 
 /// Nothing where no single kernel does it.
-std::optional<Built> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group);
+std::optional<BuiltKernel> finish(Space space, DraftKernel draft, const BuildInput& in, const Group& group);
 
 }  // namespace bolt::loops

@@ -199,9 +199,9 @@ class Fuser {
     const double here = elements(v), there = elements(larger(n));
     if (there < 2 * here || here == 1 || broadcast_inside(v, n)) return true;
     if (!options_.repeats) return false;
-    const Machine& machine = machine_of(p.device);
+    const MachineSpeed& machine = machine_of(p.device);
     const double repeated = p.instructions / elements(p.nodes.back()->out()) * (there - here);
-    const Work store_and_load{2 * here * dtype_bytes(v->type.dtype), 0}, reader = work_of_unit(unit(n));
+    const KernelWork store_and_load{2 * here * dtype_bytes(v->type.dtype), 0}, reader = work_of_unit(unit(n));
     const double apart = price(machine, reader) + price(machine, store_and_load);
     return price(machine, {reader.bytes, reader.instructions + repeated}) <= apart;
   }
@@ -427,15 +427,15 @@ class Fuser {
   /// Is one kernel cheaper than the two? `instructions`: what it does.
   bool affordable(int a, int b, const Group& g, double* instructions) {
     if (!options_.repeats) return false;
-    const std::optional<Built> built = try_build(g, nullptr, -1);
+    const std::optional<BuiltKernel> built = try_build(g, nullptr, -1);
     if (!built || built->kernel.exprs.size() > kMaxExprs) return false;
-    const Machine& machine = machine_of(parts_[b].device);
+    const MachineSpeed& machine = machine_of(parts_[b].device);
     *instructions = work_of(built->kernel).instructions;
     if (!repeats_little(machine, *instructions, parts_[a].alone + parts_[b].alone)) return false;
     const double apart = price(machine, work_of_unit(a)) + price(machine, work_of_unit(b));
     return price(machine, {bytes_of(g), *instructions}) <= apart;
   }
-  Work work_of_unit(int u) const {
+  KernelWork work_of_unit(int u) const {
     const Part& p = parts_[u];
     const Group g{p.nodes, stored_of(p.nodes, [&](int other) { return other == u; })};
     return {bytes_of(g), p.instructions};
@@ -565,7 +565,7 @@ class Fuser {
   }
   void attach(const Node* call, std::vector<const Node*> chain) {
     for (; !chain.empty(); chain.pop_back()) {
-      std::optional<Built> built =
+      std::optional<BuiltKernel> built =
           try_build({chain, {chain.back()->out()}}, call->out(), accumulator_column(*call));
       if (built && options_.accepts_epilogue(describe_call(f_, *call), built->kernel))
         return join(call, chain);
@@ -585,7 +585,7 @@ class Fuser {
   }
 
   /// Builds a group as if everything that any unit computes lay in memory.
-  std::optional<Built> try_build(const Group& g, const Value* acc, int column) {
+  std::optional<BuiltKernel> try_build(const Group& g, const Value* acc, int column) {
     if (trial_strides_.empty()) {
       trial_materialized_ = f_.usage.materialized;
       for (size_t id = 0; id < unit_of_.size(); ++id) trial_materialized_[id] |= unit_of_[id] >= 0;
@@ -595,7 +595,7 @@ class Fuser {
           if (trial_strides_[v->id].empty()) trial_strides_[v->id] = memory_of(v.get());
     }
     std::swap(f_.usage.materialized, trial_materialized_);
-    std::optional<Built> built = build_kernel({f_.usage, trial_strides_, acc, column}, g);
+    std::optional<BuiltKernel> built = build_kernel({f_.usage, trial_strides_, acc, column}, g);
     std::swap(f_.usage.materialized, trial_materialized_);
     return built;
   }

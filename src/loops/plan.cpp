@@ -158,7 +158,7 @@ class Planner {
       for (const Value* v : group.stored) define(v, false, false);  // memory, and nothing to put there
       return true;
     }
-    std::optional<Built> built = build_kernel({fusion_.usage, fusion_.strides}, group);
+    std::optional<BuiltKernel> built = build_kernel({fusion_.usage, fusion_.strides}, group);
     if (!built) return false;
     Step s{};
     s.kind = StepKind::Kernel;
@@ -217,7 +217,7 @@ class Planner {
   void contraction(const Unit& u) {
     const Node& n = *u.call;
     const Group plain{{}, {n.out()}};
-    std::optional<Built> built = build_epilogue(u, u.group.nodes.empty() ? plain : u.group);
+    std::optional<BuiltKernel> built = build_epilogue(u, u.group.nodes.empty() ? plain : u.group);
     bool separate = !built;  // together they are no kernel after all: the sums are stored, a kernel follows
     if (separate) built = build_epilogue(u, plain);
     BOLT_CHECK(built, graph::op_info(n.op).name, " has no epilogue");
@@ -243,7 +243,7 @@ class Planner {
     push(std::move(s), u.fold);
     if (separate) kernels(u);
   }
-  std::optional<Built> build_epilogue(const Unit& u, const Group& group) {
+  std::optional<BuiltKernel> build_epilogue(const Unit& u, const Group& group) {
     return build_kernel({fusion_.usage, fusion_.strides, u.call->out(), accumulator_column(*u.call)}, group);
   }
 
@@ -316,14 +316,14 @@ class Planner {
     return buffer;
   }
 
-  void outputs(const std::vector<Result>& results) {
+  void outputs(const std::vector<PlanResult>& results) {
     std::vector<char> written(plan_.graph->inputs.size(), 0);
-    for (const Result& r : results)
+    for (const PlanResult& r : results)
       if (r.write_to >= 0) written[r.write_to] = 1;
     auto changes = [&](const PlanBuffer& b) { return b.kind == BufferKind::Input && written[b.source]; };
     // What is returned and would change under a write-back is copied before any write.
     for (size_t i = 0; i < results.size(); ++i) {
-      const Result& r = results[i];
+      const PlanResult& r = results[i];
       plan_.outputs.push_back({-1, r.write_to});
       if (r.write_to >= 0) continue;
       const PlanBuffer& owner = plan_.buffers[memory_owner(r.buffer)];
@@ -356,7 +356,7 @@ class Planner {
     return b;
   }
 
-  int copied(const Result& r, int output) {
+  int copied(const PlanResult& r, int output) {
     PlanBuffer b;
     b.type = r.type;
     // Of a broadcast number, say: no copy can be stored where elements share their memory.

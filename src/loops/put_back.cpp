@@ -10,7 +10,7 @@ namespace bolt::loops {
 namespace {
 
 /// A copy of the full graph and a place in it; copy -1: belongs to no copy.
-struct Place {
+struct CopyPlace {
   int copy = -1, at = -1;
 };
 
@@ -19,7 +19,7 @@ struct Place {
 struct Longer {
   std::vector<PlanBuffer> buffers;
   std::vector<Step> steps, fold_steps;
-  std::vector<Result> results;
+  std::vector<PlanResult> results;
 };
 
 /// Slots of a step that it reads: its operands, and what its epilogue loads.
@@ -96,14 +96,14 @@ class PutBack {
     return static_cast<size_t>(b) < made_by_.size() ? made_by_[static_cast<size_t>(b)] : -1;
   }
 
-  static std::vector<Place> places(const graph::Places& of, size_t count) {
-    std::vector<Place> found(count);
+  static std::vector<CopyPlace> places(const graph::Places& of, size_t count) {
+    std::vector<CopyPlace> found(count);
     for (size_t c = 0; c < of.size(); ++c)
       for (size_t k = 0; k < of[c].size(); ++k)
         found[static_cast<size_t>(of[c][k])] = {static_cast<int>(c), static_cast<int>(k)};
     return found;
   }
-  static int moved(const graph::Places& of, Place place, int copies) {
+  static int moved(const graph::Places& of, CopyPlace place, int copies) {
     return of[static_cast<size_t>(place.copy + copies)][static_cast<size_t>(place.at)];
   }
 
@@ -148,7 +148,7 @@ class PutBack {
 
   bool same_call(int x, int y) const {
     if (x == y) return true;
-    const Place a = call_[static_cast<size_t>(x)], b = call_[static_cast<size_t>(y)];
+    const CopyPlace a = call_[static_cast<size_t>(x)], b = call_[static_cast<size_t>(y)];
     return a.copy >= 0 && b.copy == a.copy + 1 && a.at == b.at;
   }
   bool alike(const Step& a, const Step& b) const {
@@ -169,13 +169,13 @@ class PutBack {
     if (a.kind != b.kind || a.owned_by_step != b.owned_by_step || a.type != b.type) return false;
     switch (a.kind) {
       case BufferKind::Input: {
-        const Place p = input_[static_cast<size_t>(a.source)], q = input_[static_cast<size_t>(b.source)];
+        const CopyPlace p = input_[static_cast<size_t>(a.source)], q = input_[static_cast<size_t>(b.source)];
         return p.copy >= 0 && q.copy == p.copy + 1 && p.at == q.at;
       }
       case BufferKind::Alias: return a.offset == b.offset && match_buffers(a.source, b.source, period);
       case BufferKind::Fold: return match_folds(x, y);
       case BufferKind::Output: {
-        const Place p = place_of_output(a), q = place_of_output(b);
+        const CopyPlace p = place_of_output(a), q = place_of_output(b);
         return p.copy >= 0 && q.copy == p.copy + 1 && p.at == q.at && made_alike(x, y, period);
       }
       case BufferKind::Temp: return made_alike(x, y, period);
@@ -200,7 +200,7 @@ class PutBack {
     return same;
   }
   /// Buffers name outputs of the short graph.
-  Place place_of_output(const PlanBuffer& b) const {
+  CopyPlace place_of_output(const PlanBuffer& b) const {
     return output_[static_cast<size_t>(r_.output_of[static_cast<size_t>(b.source)])];
   }
 
@@ -275,7 +275,7 @@ class PutBack {
   int find_moved(int b, int copies) {
     switch (buffer(b).kind) {
       case BufferKind::Input: {
-        const Place place = input_[static_cast<size_t>(buffer(b).source)];
+        const CopyPlace place = input_[static_cast<size_t>(buffer(b).source)];
         if (place.copy < 0) return b;
         return buffer_of_input_[static_cast<size_t>(moved(r_.inputs, place, copies))];
       }
@@ -348,7 +348,7 @@ class PutBack {
     std::vector<char> used(out_.buffers.size(), 0), wanted(out_.fold_steps.size(), 0);
     auto use = [&](int b) { used[static_cast<size_t>(memory(b))] = 1; };
     for (const Step& s : out_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
-    for (const Result& r : out_.results)
+    for (const PlanResult& r : out_.results)
       if (r.buffer >= 0) use(r.buffer);
     // Those that were added stand behind what they read, as all do.
     for (size_t i = wanted.size(); i-- > 0;) {
@@ -367,14 +367,14 @@ class PutBack {
   bool write_results(int more) {
     out_.results.assign(r_.full_outputs.size(), {});
     auto put = [&](int output, int b, const graph::Type& type) {
-      Result& r = out_.results[static_cast<size_t>(output)];
+      PlanResult& r = out_.results[static_cast<size_t>(output)];
       r = {b, r_.full_outputs[static_cast<size_t>(output)].write_to, type};
       if (buffer(memory(b)).kind == BufferKind::Output) named_.push_back({memory(b), output});
     };
     for (size_t i = 0; i < results_.size(); ++i) {
-      const Result& r = results_[i];
+      const PlanResult& r = results_[i];
       const int output = r_.output_of[i], owner = memory(r.buffer);
-      const Place place = output_[static_cast<size_t>(output)];
+      const CopyPlace place = output_[static_cast<size_t>(output)];
       const bool computed = buffer(owner).kind != BufferKind::Input && buffer(owner).kind != BufferKind::Fold;
       if (place.copy < 0) {
         put(output, moved(r.buffer, computed && made_by(owner) < first_ ? 0 : more), r.type);
@@ -392,11 +392,11 @@ class PutBack {
   }
 
   const Plan& p_;
-  const std::vector<Result>& results_;
+  const std::vector<PlanResult>& results_;
   const graph::Repeats& r_;
   Longer out_;
-  std::vector<Place> input_, output_, call_;  // by graph input, output of the full graph, call
-  std::vector<int> made_by_, folded_by_;      // by buffer: its step, its fold step; -1: none
+  std::vector<CopyPlace> input_, output_, call_;  // by graph input, output of the full graph, call
+  std::vector<int> made_by_, folded_by_;          // by buffer: its step, its fold step; -1: none
   std::vector<int> buffer_of_input_;
   std::vector<int> next_;   // by buffer that A finds made: what B finds in its place; -1: A does not read it
   std::vector<int> moved_;  // by copies and buffer of the short plan; -1: not asked yet
@@ -419,7 +419,7 @@ class Same {
     for (size_t i = 0; i < a_.steps.size(); ++i)
       if (!same_step(a_.steps[i], b_.steps[i])) return false;
     for (size_t i = 0; i < results_.size(); ++i) {
-      const Result& r = a_.results[static_cast<size_t>(output_of_[i])];
+      const PlanResult& r = a_.results[static_cast<size_t>(output_of_[i])];
       if (r.buffer < 0 || !same_buffer(r.buffer, results_[i].buffer)) return false;
     }
     return true;
@@ -477,7 +477,7 @@ class Same {
   const Longer& a_;
   const std::vector<Kernel>& kernels_;
   const Plan& b_;
-  const std::vector<Result>& results_;
+  const std::vector<PlanResult>& results_;
   const std::vector<int>& output_of_;
   std::vector<int> twin_;  // by buffer of a: that of b which it is
   std::vector<int> folded_by_a_, folded_by_b_;
@@ -491,7 +491,7 @@ bool put_back(PlanDraft& draft, const PlanDraft& one_more, const graph::Repeats&
   const std::optional<Longer> longer = work.with(1);
   if (!longer || !Same(*longer, draft.plan.kernels, one_more, repeats.output_of_longer).run()) return false;
   std::optional<Longer> full = work.with(repeats.left_out);
-  auto is_missing = [](const Result& r) { return r.buffer < 0; };
+  auto is_missing = [](const PlanResult& r) { return r.buffer < 0; };
   if (!full || std::any_of(full->results.begin(), full->results.end(), is_missing)) return false;
   draft.plan.buffers = std::move(full->buffers);
   draft.plan.steps = std::move(full->steps);

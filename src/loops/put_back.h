@@ -23,7 +23,7 @@
 namespace bolt::loops {
 
 /// What the caller gets.
-struct Result {
+struct PlanResult {
   int buffer = -1;
   int write_to = -1;
   graph::Type type;
@@ -32,7 +32,7 @@ struct Result {
 /// A plan before memory is decided.
 struct PlanDraft {
   Plan plan;  // steps, fold steps, kernels and buffers
-  std::vector<Result> results;
+  std::vector<PlanResult> results;
 };
 
 /// `draft`: of the short graph, then of the full one. `one_more`: of the graph with one copy more. False: the

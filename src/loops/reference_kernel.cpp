@@ -61,7 +61,7 @@ int64_t wrap(DType t, int64_t v) {
 }
 
 /// One value of any dtype: `f` for floating ones, `i` for integers and b8.
-struct Cell {
+struct ScalarCell {
   double f = 0;
   int64_t i = 0;
 };
@@ -77,7 +77,7 @@ void write(void* base, int64_t at, T v) {
   std::memcpy(static_cast<char*>(base) + at * static_cast<int64_t>(sizeof(T)), &v, sizeof(T));
 }
 
-Cell load_cell(DType t, const void* base, int64_t at) {
+ScalarCell load_cell(DType t, const void* base, int64_t at) {
   switch (t) {
     case DType::Bool: return {0, read<uint8_t>(base, at) != 0};
     case DType::U8: return {0, read<uint8_t>(base, at)};
@@ -93,7 +93,7 @@ Cell load_cell(DType t, const void* base, int64_t at) {
   }
 }
 
-void store_cell(DType t, void* base, int64_t at, Cell c) {
+void store_cell(DType t, void* base, int64_t at, ScalarCell c) {
   switch (t) {
     case DType::Bool: return write<uint8_t>(base, at, c.i != 0);
     case DType::U8:
@@ -110,7 +110,7 @@ void store_cell(DType t, void* base, int64_t at, Cell c) {
 }
 
 /// The graph's reference says what each operation gives.
-Cell apply(ScalarOp op, DType t, const Cell* x) {
+ScalarCell apply(ScalarOp op, DType t, const ScalarCell* x) {
   graph::Cell args[5];
   const bool choice = op == ScalarOp::where;
   for (int i = 0; i < scalar_op_arity(op); ++i) {
@@ -119,10 +119,10 @@ Cell apply(ScalarOp op, DType t, const Cell* x) {
   }
   const graph::Cell r = graph::reference::scalar(graph_op(op), t, args);
   const bool real = op == ScalarOp::from_bits || op == ScalarOp::random || (is_float(t) && !gives_bool(op));
-  return real ? Cell{r.real, 0} : Cell{0, r.whole};
+  return real ? ScalarCell{r.real, 0} : ScalarCell{0, r.whole};
 }
 
-Cell cast_cell(DType from, DType to, Cell c) {
+ScalarCell cast_cell(DType from, DType to, ScalarCell c) {
   if (to == DType::Bool) return {0, is_float(from) ? c.f != 0 : c.i != 0};
   if (is_float(to)) return {round_to(to, is_float(from) ? c.f : static_cast<double>(c.i)), 0};
   if (!is_float(from)) return {0, wrap(to, c.i)};
@@ -210,7 +210,7 @@ class Runner {
       if (i < 0) return;
     }
   }
-  Cell value(ExprId id, const std::vector<int64_t>& point) const {
+  ScalarCell value(ExprId id, const std::vector<int64_t>& point) const {
     return values_[id][offset(k_.exprs[id].dims, point)];
   }
 
@@ -218,28 +218,28 @@ class Runner {
     const Expr& e = k_.exprs[id];
     if (e.kind == ExprKind::Reduce) return reduce(id);
     if (e.kind == ExprKind::Scan) return scan(id);
-    std::vector<Cell>& out = values_[id];
+    std::vector<ScalarCell>& out = values_[id];
     out.reserve(count(e.dims));
     IndexFn index(k_, e.index, syms_);
     each(e.dims, [&](const std::vector<int64_t>& p) { out.push_back(point(e, index, p)); });
   }
 
-  Cell point(const Expr& e, const IndexFn& index, const std::vector<int64_t>& p) const {
+  ScalarCell point(const Expr& e, const IndexFn& index, const std::vector<int64_t>& p) const {
     switch (e.kind) {
       case ExprKind::Const: return {e.value, e.ivalue};
       case ExprKind::Index: return {0, index.at(p)};
       case ExprKind::Load: {
         if (e.mask != kNone && !value(e.mask, p).i)
-          return is_float(e.dtype) ? Cell{e.fill, 0} : Cell{0, static_cast<int64_t>(e.fill)};
+          return is_float(e.dtype) ? ScalarCell{e.fill, 0} : ScalarCell{0, static_cast<int64_t>(e.fill)};
         return load_cell(e.dtype, buffers_[e.buffer], address(index, e.gather, p));
       }
       case ExprKind::Op: {
-        Cell args[5];
+        ScalarCell args[5];
         for (size_t i = 0; i < e.args.size(); ++i) args[i] = value(e.args[i], p);
         return apply(e.op, k_.exprs[e.args.back()].dtype, args);
       }
       case ExprKind::Check: {
-        Cell i = value(e.args[0], p), size = value(e.args[1], p);
+        ScalarCell i = value(e.args[0], p), size = value(e.args[1], p);
         if (i.i >= 0 && i.i < size.i) return i;
         if (e.mask == kNone || value(e.mask, p).i) write<int64_t>(buffers_[k_.buffers.size()], 0, 1);
         return {};
@@ -257,7 +257,7 @@ class Runner {
     return at;
   }
 
-  static Cell start(ReduceOp op, DType t) {
+  static ScalarCell start(ReduceOp op, DType t) {
     double inf = std::numeric_limits<double>::infinity();
     int64_t low = t == DType::Bool || t == DType::U8 ? 0 : std::numeric_limits<int64_t>::min();
     switch (op) {
@@ -269,8 +269,8 @@ class Runner {
       default: return {0, 0};
     }
   }
-  static Cell combine(ReduceOp op, DType t, Cell a, Cell b) {
-    const Cell both[] = {a, b};
+  static ScalarCell combine(ReduceOp op, DType t, ScalarCell a, ScalarCell b) {
+    const ScalarCell both[] = {a, b};
     switch (op) {
       case ReduceOp::Sum: return {a.f + b.f, wrap(t, a.i + b.i)};
       case ReduceOp::Prod: return {a.f * b.f, wrap(t, a.i * b.i)};
@@ -287,7 +287,7 @@ class Runner {
     return high == low && std::isinf(high) ? high : high + std::log1p(std::exp(low - high));
   }
   /// Is `b` to be taken in place of the best so far? The first of equals wins, NaN beats all.
-  static bool better(ReduceOp op, DType t, Cell best, Cell b) {
+  static bool better(ReduceOp op, DType t, ScalarCell best, ScalarCell b) {
     if (!is_float(t)) return op == ReduceOp::ArgMax ? b.i > best.i : b.i < best.i;
     if (std::isnan(best.f)) return false;
     return std::isnan(b.f) || (op == ReduceOp::ArgMax ? b.f > best.f : b.f < best.f);
@@ -296,22 +296,22 @@ class Runner {
   void reduce(ExprId id) {
     const Expr& e = k_.exprs[id];
     const Expr& x = k_.exprs[e.args[0]];
-    std::vector<Cell>& out = values_[id];
+    std::vector<ScalarCell>& out = values_[id];
     if (is_arg_reduce(e.reduce_op)) return arg_reduce(e, x, &out);
     DType t = x.dtype;
     out.assign(count(e.dims), start(e.reduce_op, t));
     each(x.dims, [&](const std::vector<int64_t>& p) {
-      Cell& c = out[offset(e.dims, p)];
+      ScalarCell& c = out[offset(e.dims, p)];
       c = combine(e.reduce_op, t, c, value(e.args[0], p));
     });
   }
-  void arg_reduce(const Expr& e, const Expr& x, std::vector<Cell>* out) {
+  void arg_reduce(const Expr& e, const Expr& x, std::vector<ScalarCell>* out) {
     int dim = std::countr_zero(e.reduce_dims);
-    std::vector<Cell> best(count(e.dims));
+    std::vector<ScalarCell> best(count(e.dims));
     out->assign(best.size(), {0, -1});
     each(x.dims, [&](const std::vector<int64_t>& p) {
       int64_t at = offset(e.dims, p);
-      Cell v = value(e.args[0], p);
+      ScalarCell v = value(e.args[0], p);
       if ((*out)[at].i >= 0 && !better(e.reduce_op, x.dtype, best[at], v)) return;
       best[at] = v;
       (*out)[at].i = p[dim];
@@ -321,10 +321,10 @@ class Runner {
   void scan(ExprId id) {
     const Expr& e = k_.exprs[id];
     const int dim = std::countr_zero(e.reduce_dims);
-    std::vector<Cell>& out = values_[id];
+    std::vector<ScalarCell>& out = values_[id];
     out.resize(count(e.dims));
     each(e.dims, [&](std::vector<int64_t> p) {
-      Cell& here = out[offset(e.dims, p)];
+      ScalarCell& here = out[offset(e.dims, p)];
       here = value(e.args[0], p);
       if (p[dim]-- > 0) here = combine(e.reduce_op, e.dtype, out[offset(e.dims, p)], here);
     });
@@ -337,7 +337,7 @@ class Runner {
     each(k_.dims_of(s), [&](const std::vector<int64_t>& p) {
       if (s.mask != kNone && !value(s.mask, p).i) return;
       const int64_t at = address(index, s.gather, p);
-      Cell v = value(s.value, p);
+      ScalarCell v = value(s.value, p);
       if (s.combines()) v = combine(combiner_of(s.into), compute_type(t), load_cell(t, base, at), v);
       store_cell(t, base, at, v);
     });
@@ -347,7 +347,7 @@ class Runner {
   void* const* buffers_;
   const int64_t* syms_;
   std::vector<int64_t> sizes_;
-  std::vector<std::vector<Cell>> values_;
+  std::vector<std::vector<ScalarCell>> values_;
 };
 
 }  // namespace

@@ -62,54 +62,54 @@ double number_attr(const Node& n, std::string_view name, double fallback) {
 }
 
 /// Formulas read best with operators; this is an expression with them.
-struct Term {
+struct ExprTerm {
   ExprList* list;
   ExprId id;
 };
-Term apply(S op, Term a) { return {a.list, a.list->op(op, {a.id})}; }
-Term apply(S op, Term a, Term b) { return {a.list, a.list->op(op, {a.id, b.id})}; }
-Term lift(Term like, double v) {
+ExprTerm apply(S op, ExprTerm a) { return {a.list, a.list->op(op, {a.id})}; }
+ExprTerm apply(S op, ExprTerm a, ExprTerm b) { return {a.list, a.list->op(op, {a.id, b.id})}; }
+ExprTerm lift(ExprTerm like, double v) {
   DType t = (*like.list)[like.id].dtype;
   return {like.list, is_float(t) ? like.list->real(t, v) : like.list->integer(t, static_cast<int64_t>(v))};
 }
-Term operator+(Term a, Term b) { return apply(S::add, a, b); }
-Term operator-(Term a, Term b) { return apply(S::sub, a, b); }
-Term operator*(Term a, Term b) { return apply(S::mul, a, b); }
-Term operator/(Term a, Term b) { return apply(S::div, a, b); }
-Term operator+(Term a, double b) { return a + lift(a, b); }
-Term operator*(Term a, double b) { return a * lift(a, b); }
-Term operator/(Term a, double b) { return a / lift(a, b); }
-Term operator-(Term a) { return apply(S::neg, a); }
-Term pick(Term condition, Term yes, Term no) {
+ExprTerm operator+(ExprTerm a, ExprTerm b) { return apply(S::add, a, b); }
+ExprTerm operator-(ExprTerm a, ExprTerm b) { return apply(S::sub, a, b); }
+ExprTerm operator*(ExprTerm a, ExprTerm b) { return apply(S::mul, a, b); }
+ExprTerm operator/(ExprTerm a, ExprTerm b) { return apply(S::div, a, b); }
+ExprTerm operator+(ExprTerm a, double b) { return a + lift(a, b); }
+ExprTerm operator*(ExprTerm a, double b) { return a * lift(a, b); }
+ExprTerm operator/(ExprTerm a, double b) { return a / lift(a, b); }
+ExprTerm operator-(ExprTerm a) { return apply(S::neg, a); }
+ExprTerm pick(ExprTerm condition, ExprTerm yes, ExprTerm no) {
   return {yes.list, yes.list->op(S::where, {condition.id, yes.id, no.id})};
 }
-Term clamp(Term x, double lo, double hi) {
+ExprTerm clamp(ExprTerm x, double lo, double hi) {
   return apply(S::minimum, apply(S::maximum, x, lift(x, lo)), lift(x, hi));
 }
 
-Term gelu(Term x, const Node& n) {
+ExprTerm gelu(ExprTerm x, const Node& n) {
   if (n.attr_or<std::string>("approximate", "none") == "tanh") {
-    Term inner = (x + x * x * x * 0.044715) * (M_SQRT2 * M_2_SQRTPI * 0.5);
+    ExprTerm inner = (x + x * x * x * 0.044715) * (M_SQRT2 * M_2_SQRTPI * 0.5);
     return x * 0.5 * (apply(S::tanh, inner) + 1);
   }
   return x * 0.5 * (apply(S::erf, x * M_SQRT1_2) + 1);
 }
 
-Term softplus(Term x, double beta, double threshold) {
-  Term scaled = beta == 1 ? x : x * beta;
-  Term soft = apply(S::log1p, apply(S::exp, scaled));
+ExprTerm softplus(ExprTerm x, double beta, double threshold) {
+  ExprTerm scaled = beta == 1 ? x : x * beta;
+  ExprTerm soft = apply(S::log1p, apply(S::exp, scaled));
   if (beta != 1) soft = soft / beta;
   return pick(apply(S::gt, scaled, lift(x, threshold)), x, soft);
 }
 
-Term elu(Term x, const Node& n) {
+ExprTerm elu(ExprTerm x, const Node& n) {
   double scale = number_attr(n, "scale", 1), input_scale = number_attr(n, "input_scale", 1);
-  Term negative = input_scale == 1 ? x : x * input_scale;
+  ExprTerm negative = input_scale == 1 ? x : x * input_scale;
   negative = apply(S::expm1, negative) * (number_attr(n, "alpha", 1) * scale);
   return pick(apply(S::le, x, lift(x, 0)), negative, scale == 1 ? x : x * scale);
 }
 
-std::optional<Term> activation(Term x, const Node& n) {
+std::optional<ExprTerm> activation(ExprTerm x, const Node& n) {
   switch (n.op) {
     case Op::relu: return apply(S::maximum, x, lift(x, 0));
     case Op::gelu: return gelu(x, n);
@@ -122,7 +122,7 @@ std::optional<Term> activation(Term x, const Node& n) {
     case Op::elu: return elu(x, n);
     case Op::softplus: return softplus(x, number_attr(n, "beta", 1), number_attr(n, "threshold", 20));
     case Op::log_sigmoid: {
-      Term tail = apply(S::log1p, apply(S::exp, -apply(S::abs, x)));
+      ExprTerm tail = apply(S::log1p, apply(S::exp, -apply(S::abs, x)));
       return apply(S::minimum, x, lift(x, 0)) - tail;
     }
     default: return std::nullopt;
@@ -130,7 +130,7 @@ std::optional<Term> activation(Term x, const Node& n) {
 }
 
 /// The powers that ATen computes without pow.
-std::optional<Term> easy_power(Term x, const Expr& exponent) {
+std::optional<ExprTerm> easy_power(ExprTerm x, const Expr& exponent) {
   if (exponent.kind != ExprKind::Const || !is_float(exponent.dtype)) return std::nullopt;
   if (exponent.value == 1) return x;
   if (exponent.value == 2) return x * x;
@@ -231,7 +231,7 @@ ExprId expand_pointwise(ExprList& list, const Node& node, const std::vector<Expr
     DType to = node.out()->type.dtype;
     return list.cast(compute_type(to), list.cast(to, args[0]));
   }
-  Term x{&list, args[0]};
+  ExprTerm x{&list, args[0]};
   if (node.op == Op::pow)
     if (auto easy = easy_power(x, list[args[1]])) return easy->id;
   if (const auto op = direct(node.op)) return list.op(*op, args);

@@ -35,7 +35,7 @@ std::unique_ptr<graph::Graph> lowered(record::ReadTape read) {
   if (c.wanted.empty()) throw_user("the tape gives nothing: a line `return %3` is missing");
   if (autograd::has_gradients(read.tape)) {
     stand_in_for_cuda();
-    autograd::WholeStep step = autograd::make_step(read.tape, c.wanted);
+    autograd::StepTape step = autograd::make_step(read.tape, c.wanted);
     read.tape = std::move(step.tape);
     c.wanted = std::move(step.wanted);
   }

@@ -49,12 +49,12 @@ std::vector<Tap> taps_of(const Formula& f, Term i, const Scaling& s) {
 
 // ---- the other side ----
 
-struct Range {
+struct TapRange {
   int64_t first, last;
 };
 
 /// What place o of the result may have as taps. Of nearest ones rounding decides, so either side counts.
-Range touched(int64_t o, const Scaling& s) {
+TapRange touched(int64_t o, const Scaling& s) {
   const auto place = static_cast<double>(o);
   auto inside = [&](double v) {
     return std::clamp<int64_t>(static_cast<int64_t>(std::floor(v)), 0, s.from - 1);
@@ -79,11 +79,11 @@ struct Stretch {
 };
 
 Stretch stretch_of(const Scaling& s) {
-  std::vector<Range> places(static_cast<size_t>(s.from), {s.to, -1});
+  std::vector<TapRange> places(static_cast<size_t>(s.from), {s.to, -1});
   for (int64_t o = 0; o < s.to; ++o) {
-    const Range r = touched(o, s);
+    const TapRange r = touched(o, s);
     for (int64_t i = r.first; i <= r.last; ++i) {
-      Range& p = places[static_cast<size_t>(i)];
+      TapRange& p = places[static_cast<size_t>(i)];
       p = {std::min(p.first, o), std::max(p.last, o)};
     }
   }
@@ -92,11 +92,11 @@ Stretch stretch_of(const Scaling& s) {
   out.step = s.scale > 0 ? static_cast<int64_t>(static_cast<double>(Stretch::kOne) / s.scale) : 0;
   out.start = INT64_MAX;
   for (int64_t i = 0; i < s.from; ++i)
-    if (const Range& p = places[static_cast<size_t>(i)]; p.last >= 0)
+    if (const TapRange& p = places[static_cast<size_t>(i)]; p.last >= 0)
       out.start = std::min(out.start, p.first * Stretch::kOne + Stretch::kOne - 1 - out.step * i);
   if (out.start == INT64_MAX) out.start = 0;
   for (int64_t i = 0; i < s.from; ++i)
-    if (const Range& p = places[static_cast<size_t>(i)]; p.last >= 0)
+    if (const TapRange& p = places[static_cast<size_t>(i)]; p.last >= 0)
       out.count = std::max(out.count, p.last - out.begin(i) + 1);
   return out;
 }

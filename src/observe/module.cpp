@@ -63,7 +63,7 @@ struct Roots {
   }
 };
 
-struct Arguments {
+struct ObserveArguments {
   PyObject *capsule = nullptr, *callable = nullptr, *args = nullptr, *kwargs = nullptr;
   int repeat = 1;
   Kept* kept() const { return static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation")); }
@@ -91,7 +91,7 @@ PyObject* observe_(PyObject*, PyObject* tuple) {
 }
 
 PyObject* check(PyObject*, PyObject* tuple) {
-  Arguments a;
+  ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);
   guard::Found found;
@@ -99,7 +99,7 @@ PyObject* check(PyObject*, PyObject* tuple) {
 }
 
 PyObject* explain(PyObject*, PyObject* tuple) {
-  Arguments a;
+  ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);
   return PyUnicode_FromString(
@@ -107,7 +107,7 @@ PyObject* explain(PyObject*, PyObject* tuple) {
 }
 
 PyObject* rebuild(PyObject*, PyObject* tuple) {
-  Arguments a;
+  ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);
   guard::Found found;
@@ -148,7 +148,7 @@ PyObject* places(PyObject*, PyObject* tuple) {
   static const char* const names[] = {"root",       "constant",    "instance_dict", "dict_item",  "list_item",
                                       "tuple_item", "deque_item",  "cell",          "field",      "type_attr",
                                       "super_attr", "tensor_grad", "context_var",   "list_tensor"};
-  Arguments a;
+  ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);
   const guard::SourceTree& tree = a.kept()->observation->guards->tree();
@@ -175,7 +175,7 @@ PyObject* places(PyObject*, PyObject* tuple) {
 }
 
 PyObject* time_check(PyObject*, PyObject* tuple) {
-  Arguments a;
+  ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);
   guard::Found found;

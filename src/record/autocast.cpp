@@ -31,10 +31,10 @@ void add_form(const c10::IValue& argument, std::string& form) {
 }
 
 /// While it lives, what autocast takes is noted in `flag`.
-struct Trial {
-  Trial(bool*& place, bool* flag) : place(place), before(std::exchange(place, flag)) {}
-  ~Trial() { place = before; }
-  Trial(const Trial&) = delete;
+struct AutocastWatch {
+  AutocastWatch(bool*& place, bool* flag) : place(place), before(std::exchange(place, flag)) {}
+  ~AutocastWatch() { place = before; }
+  AutocastWatch(const AutocastWatch&) = delete;
   bool*& place;
   bool* before;
 };
@@ -69,7 +69,7 @@ bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   const at::NoGradGuard no_grad;
   Undrawn drawn;
   if (facts.draws) drawn.keep_drawn(facts, arguments);
-  const Trial on(trial, &casts);
+  const AutocastWatch on(trial, &casts);
   try {
     op.redispatchBoxed(below_our_key(keys), &arguments);
     known[form] = casts;

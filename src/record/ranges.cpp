@@ -46,10 +46,11 @@ std::optional<bool> known_outcome(const Tape& tape, TensorId condition) {
   constexpr double kNear = 0.01;
   const bool is_end = *with == 0 || *with == 1;
   if (!is_end && *with >= -kNear && *with <= 1 + kNear) return std::nullopt;
-  static const std::unordered_map<std::string, Order> orders = {{"aten::lt", Order::less},
-                                                                {"aten::le", Order::less_or_equal},
-                                                                {"aten::gt", Order::greater},
-                                                                {"aten::ge", Order::greater_or_equal}};
+  static const std::unordered_map<std::string, Inequality> orders = {
+      {"aten::lt", Inequality::less},
+      {"aten::le", Inequality::less_or_equal},
+      {"aten::gt", Inequality::greater},
+      {"aten::ge", Inequality::greater_or_equal}};
   const auto order = orders.find(compares->op.operator_name().name);
   return order == orders.end() ? std::nullopt : bolt::known_outcome({0, 1}, order->second, *with);
 }

@@ -32,9 +32,9 @@ std::string bits(uint64_t mask) {
   return "[" + joined(set, [](int i) { return std::to_string(i); }) + "]";
 }
 
-class Writer {
+class TapePrinter {
  public:
-  Writer(const Tape& tape, const TapeContext& context) : tape_(tape), context_(context) {}
+  TapePrinter(const Tape& tape, const TapeContext& context) : tape_(tape), context_(context) {}
 
   std::string run() {
     out_ = "tape " + (context_.name.empty() ? "" : "@" + graph::identifier(context_.name) + " ") + "{\n";
@@ -190,7 +190,7 @@ class Writer {
 
 }  // namespace
 
-std::string print(const Tape& tape, const TapeContext& context) { return Writer(tape, context).run(); }
+std::string print(const Tape& tape, const TapeContext& context) { return TapePrinter(tape, context).run(); }
 std::string print(const Tape& tape) { return print(tape, {}); }
 
 }  // namespace bolt::record

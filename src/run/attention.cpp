@@ -30,7 +30,7 @@ constexpr int kFlashNeeds = 80, kEfficientNeeds = 50;  // compute capability
 constexpr int64_t kWidestHead = 256;                   // of flash and cuDNN
 
 /// One attention without a mask.
-struct Attention {
+struct UnmaskedAttention {
   const at::Tensor &q, &k, &v;
   bool causal;
   optional<double> scale;
@@ -55,46 +55,46 @@ struct Attention {
 
 // ---- the ways
 
-struct Way {
+struct AttentionWay {
   std::string_view name;
   bool (at::Context::*allowed)() const;
-  bool (*takes)(const Attention&);
-  at::Tensor (*run)(const Attention&);
+  bool (*takes)(const UnmaskedAttention&);
+  at::Tensor (*run)(const UnmaskedAttention&);
 };
 
-bool flash_takes(const Attention& a) {
+bool flash_takes(const UnmaskedAttention& a) {
   return a.is_half() && a.is_plain() && a.has_even_heads() && a.runs_on(kFlashNeeds);
 }
-at::Tensor flash(const Attention& a) {
+at::Tensor flash(const UnmaskedAttention& a) {
   return std::get<0>(at::_scaled_dot_product_flash_attention(a.q, a.k, a.v, 0.0, a.causal, false, a.scale));
 }
-at::Tensor cudnn(const Attention& a) {
+at::Tensor cudnn(const UnmaskedAttention& a) {
   return std::get<0>(at::_scaled_dot_product_cudnn_attention(a.q, a.k, a.v, std::nullopt, false, 0.0,
                                                              a.causal, false, a.scale));
 }
-bool efficient_takes(const Attention& a) {
+bool efficient_takes(const UnmaskedAttention& a) {
   return (a.is_half() || a.q.scalar_type() == at::kFloat) && a.is_plain() && a.q.size(1) == a.k.size(1) &&
          a.q.size(3) % 8 == 0 && a.v.size(3) % 8 == 0 && a.runs_on(kEfficientNeeds);
 }
-at::Tensor efficient(const Attention& a) {
+at::Tensor efficient(const UnmaskedAttention& a) {
   return std::get<0>(at::_scaled_dot_product_efficient_attention(a.q, a.k, a.v, std::nullopt, false, 0.0,
                                                                  a.causal, a.scale));
 }
 
-constexpr Way kWays[] = {
+constexpr AttentionWay kWays[] = {
     {"flash", &at::Context::userEnabledFlashSDP, flash_takes, flash},
     {"cudnn", &at::Context::userEnabledCuDNNSDP, flash_takes, cudnn},
     {"efficient", &at::Context::userEnabledMemEfficientSDP, efficient_takes, efficient},
 };
 
-const Way* allowed_way(std::string_view name) {
-  const auto* way = std::ranges::find(kWays, name, &Way::name);
+const AttentionWay* allowed_way(std::string_view name) {
+  const auto* way = std::ranges::find(kWays, name, &AttentionWay::name);
   return way != std::end(kWays) && (at::globalContext().*way->allowed)() ? way : nullptr;
 }
 
 // ---- nodes
 
-Attention attention_of(const Node& n, const Tensors& in) {
+UnmaskedAttention attention_of(const Node& n, const Tensors& in) {
   optional<double> scale;
   if (n.has_attr("scale")) scale = n.attr<double>("scale");
   return {in[0], in[1], in[2], n.attr<bool>("causal"), scale};
@@ -123,8 +123,8 @@ bool lengths_differ(const Node& attention) {
 std::vector<std::string> ways_of_attention(const Node& node, const Tensors& operands) {
   std::vector<std::string> names = {""};
   if (operands.size() > 3) return names;
-  const Attention a = attention_of(node, operands);
-  for (const Way& way : kWays)
+  const UnmaskedAttention a = attention_of(node, operands);
+  for (const AttentionWay& way : kWays)
     if (allowed_way(way.name) && way.takes(a)) names.emplace_back(way.name);
   return names;
 }
@@ -136,8 +136,8 @@ at::Tensor attention(const Node& node, const Tensors& in) {
 }
 
 at::Tensor attention(const Node& node, const Tensors& in, std::string_view name) {
-  const Attention a = attention_of(node, in);
-  if (const Way* way = allowed_way(name)) return way->run(a);
+  const UnmaskedAttention a = attention_of(node, in);
+  if (const AttentionWay* way = allowed_way(name)) return way->run(a);
   if (node.attr<bool>("empty_rows_nan") && in.size() > 3) return with_nan(node, in);
   return at::scaled_dot_product_attention(a.q, a.k, a.v, in.size() > 3 ? optional(in[3]) : std::nullopt, 0.0,
                                           a.causal, a.scale, node.attr_or<bool>("enable_gqa", false));

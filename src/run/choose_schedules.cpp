@@ -134,7 +134,7 @@ class Chooser {
 
   double time(const Step& step, int schedule) {
     if (!code_) compile(step);
-    const device::Code& code = code_->of(step.device);
+    const device::DeviceCode& code = code_->of(step.device);
     const c10::Device on = device::to_torch(step.device);
     const std::unique_ptr<device::Queue> queue = device::find(step.device.kind)->queue(on);
     const SymbolTable no_symbols;

@@ -358,7 +358,7 @@ void Execution::launch(const PreparedStep& p) {
 void Execution::launch_list(std::span<const PreparedStep> list) {
   std::vector<std::vector<void*>> all_pointers(list.size());
   std::vector<Ints> all_numbers(list.size());
-  std::vector<device::Code::OfList> launches;
+  std::vector<device::DeviceCode::OfList> launches;
   launches.reserve(list.size());
   for (const PreparedStep& p : list) {
     if (stores_nothing(p)) continue;

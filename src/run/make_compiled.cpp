@@ -16,7 +16,7 @@ namespace {
 using From = SymbolRow::From;
 
 /// What other programs for the same region are made from, later and on another thread.
-struct Source {
+struct ProgramSource {
   std::shared_ptr<const graph::Graph> graph;
   std::shared_ptr<const lower::Lowered> rest;
   std::vector<record::TensorId> wanted;
@@ -137,9 +137,9 @@ std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& ta
   const bool has_parameters = !any_data && std::any_of(inputs.begin(), inputs.end(), [](const auto& in) {
     return in.kind == graph::InputKind::Param;
   });
-  std::shared_ptr<const Source> source;
+  std::shared_ptr<const ProgramSource> source;
   if (varies || has_parameters || tried)
-    source = std::make_shared<const Source>(Source{
+    source = std::make_shared<const ProgramSource>(ProgramSource{
         graph::clone(*lowered.graph), std::make_shared<const lower::Lowered>(lower::without_graph(lowered)),
         wanted, symbols, name, options});
   auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name, options, stages);

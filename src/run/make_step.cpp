@@ -12,7 +12,7 @@
 namespace bolt::run {
 
 StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
-  autograd::WholeStep step = lower::rather_unmasked(
+  autograd::StepTape step = lower::rather_unmasked(
       recorded.tape, sizes, recorded.name,
       [&](const record::Tape& tape) { return autograd::make_step(tape, recorded.wanted, recorded.budget); });
   recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });

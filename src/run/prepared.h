@@ -30,11 +30,11 @@ namespace bolt::run {
 /// One step with everything decided that can be decided before the call.
 struct PreparedStep {
   const loops::Step* step;
-  std::string name;                    // for profilers
-  int kernel = -1;                     // of the plan
-  int together = 1;                    // the first of a list: so many steps are launched at once
-  const device::Code* code = nullptr;  // of that kernel, or of what a Pack step packs for
-  size_t queue = 0;                    // among Prepared::devices
+  std::string name;                          // for profilers
+  int kernel = -1;                           // of the plan
+  int together = 1;                          // the first of a list: so many steps are launched at once
+  const device::DeviceCode* code = nullptr;  // of that kernel, or of what a Pack step packs for
+  size_t queue = 0;                          // among Prepared::devices
   LibraryFn library = nullptr;
   const lower::ExternCall* call = nullptr;
   int shape = 0;                                   // index into Shapes::steps
@@ -80,7 +80,7 @@ struct DataSizes {
 /// A device of the plan, and how to reach it.
 struct UsedDevice {
   c10::Device device;
-  const device::Device* driver;
+  const device::DeviceInterface* driver;
 };
 
 class Prepared {

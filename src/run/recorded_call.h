@@ -2,8 +2,8 @@
 // One recorded call of a prepared program, and calls that repeat it (recordings.h).
 //
 // The recording owns no memory: its addresses are those of a pool that recordings of one order of work share
-// (device::Device::reserve). While a call has its turn, temporaries, the results of calls within graphs and
-// copies of inputs lie where they lay in the call that was recorded.
+// (device::DeviceInterface::reserve). While a call has its turn, temporaries, the results of calls within
+// graphs and copies of inputs lie where they lay in the call that was recorded.
 #pragma once
 
 #include <functional>
@@ -71,8 +71,8 @@ class RecordedCall {
 
  private:
   struct Part {
-    std::unique_ptr<device::Recording> recording;  ///< null: its steps are launched
-    std::vector<std::pair<int, void*>> makes;      ///< buffers that are the results of its calls
+    std::unique_ptr<device::RecordedLaunches> recording;  ///< null: its steps are launched
+    std::vector<std::pair<int, void*>> makes;             ///< buffers that are the results of its calls
   };
   using Turn = device::Turn;
   using Section = device::GraphSection;

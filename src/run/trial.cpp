@@ -115,11 +115,11 @@ std::shared_ptr<Runnable> make_trial(std::shared_ptr<Compiled> program, const lo
                                           program->symbols());
   std::string key = key_of(*program);
   if (auto known = remembered(key, program, eager, name)) return known;
-  return std::make_shared<Trial>(std::move(program), std::move(eager), name, std::move(key));
+  return std::make_shared<EagerTrial>(std::move(program), std::move(eager), name, std::move(key));
 }
 
-Trial::Trial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
-             std::string key)
+EagerTrial::EagerTrial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
+                       std::string key)
     : Runnable(record::copy_of(program->tape()), program->wanted(), program->symbols()),
       name_(std::move(name)),
       key_(std::move(key)),
@@ -131,8 +131,9 @@ Trial::Trial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager,
 
 // ---- calls ----
 
-std::vector<at::Tensor> Trial::call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
-                                    record::CallGenerators generators) {
+std::vector<at::Tensor> EagerTrial::call(const std::vector<at::Tensor>& inputs,
+                                         const std::vector<int64_t>& values,
+                                         record::CallGenerators generators) {
   const Turn turn = begin(values);
   const auto no_longer = c10::make_scope_exit([&] {
     std::lock_guard lock(mutex_);
@@ -145,7 +146,7 @@ std::vector<at::Tensor> Trial::call(const std::vector<at::Tensor>& inputs, const
   return out;
 }
 
-Trial::Turn Trial::begin(const std::vector<int64_t>& values) {
+EagerTrial::Turn EagerTrial::begin(const std::vector<int64_t>& values) {
   std::lock_guard lock(mutex_);
   ++begun_;
   const bool alone = ++running_ == 1;
@@ -158,15 +159,15 @@ Trial::Turn Trial::begin(const std::vector<int64_t>& values) {
           alone ? std::optional(begun_) : std::nullopt};
 }
 
-bool Trial::Timed::done() const { return calls >= kWarmUp + kCalls; }
+bool EagerTrial::Timed::done() const { return calls >= kWarmUp + kCalls; }
 
-void Trial::Timed::add(double nanoseconds) {
+void EagerTrial::Timed::add(double nanoseconds) {
   if (calls++ < kWarmUp) return;
   best = std::min(best, nanoseconds);
   worst = std::max(worst, nanoseconds);
 }
 
-void Trial::end(const Turn& turn, double nanoseconds) {
+void EagerTrial::end(const Turn& turn, double nanoseconds) {
   std::lock_guard lock(mutex_);
   if (turn.alone != begun_ || turn.phase != phase_) return;
   Timed& side = phase_ == Phase::program ? ours_ : eagers_;
@@ -180,7 +181,7 @@ void Trial::end(const Turn& turn, double nanoseconds) {
   }
 }
 
-void Trial::turn_is_over() {
+void EagerTrial::turn_is_over() {
   if (phase_ == Phase::program && ours_.best < kShort) return keep_program();
   if (phase_ == Phase::eager || first_) return judge(ours_.best > kNoise * eagers_.best);
   program_->drop_idle_memory();
@@ -188,7 +189,7 @@ void Trial::turn_is_over() {
 }
 
 /// Both have had their turns.
-void Trial::judge(bool is_slower) {
+void EagerTrial::judge(bool is_slower) {
   if (!is_slower) return keep_program();
   if (first_) return give_to_eager();
   if (again_) return plan_again();
@@ -199,7 +200,7 @@ void Trial::judge(bool is_slower) {
 
 // ---- what comes of it ----
 
-void Trial::plan_again() {
+void EagerTrial::plan_again() {
   phase_ = Phase::planning;
   again_ = false;
   log("perf_hints", name_ + ": a region is planned again with less fusion, because " + times());
@@ -214,7 +215,7 @@ void Trial::plan_again() {
   program_.reset();
 }
 
-void Trial::take_cautious(std::shared_ptr<Compiled> made, const std::string& before) {
+void EagerTrial::take_cautious(std::shared_ptr<Compiled> made, const std::string& before) {
   std::lock_guard lock(mutex_);
   if (!made || made->plan_text() == before) return give_to_eager();
   program_ = std::move(made);
@@ -222,7 +223,7 @@ void Trial::take_cautious(std::shared_ptr<Compiled> made, const std::string& bef
   phase_ = Phase::program;
 }
 
-void Trial::keep_program() {
+void EagerTrial::keep_program() {
   phase_ = Phase::over;
   ++Stats::get().measured;
   const std::string said = times();
@@ -231,7 +232,7 @@ void Trial::keep_program() {
   eager_.reset();
 }
 
-void Trial::give_to_eager() {
+void EagerTrial::give_to_eager() {
   phase_ = Phase::over;
   ++Stats::get().measured;
   ++Stats::get().eager_fallbacks;
@@ -242,7 +243,7 @@ void Trial::give_to_eager() {
 }
 
 /// In words.
-std::string Trial::times() const {
+std::string EagerTrial::times() const {
   const double program = first_.value_or(ours_.best);
   std::string text = "the program takes " + milliseconds(program);
   if (ours_.best < kShort) return text + ", too little to be measured beside eager";
@@ -251,27 +252,27 @@ std::string Trial::times() const {
   return text + " (the best of some calls)";
 }
 
-std::shared_ptr<Compiled> Trial::program() const {
+std::shared_ptr<Compiled> EagerTrial::program() const {
   std::lock_guard lock(mutex_);
   return program_;
 }
 
-std::shared_ptr<Runnable> Trial::successor() const {
+std::shared_ptr<Runnable> EagerTrial::successor() const {
   std::lock_guard lock(mutex_);
   return successor_;
 }
 
-std::string Trial::graph_text() const {
+std::string EagerTrial::graph_text() const {
   const auto now = program();
   return now ? now->graph_text() : "";
 }
 
-std::string Trial::plan_text() const {
+std::string EagerTrial::plan_text() const {
   const auto now = program();
   return now ? now->plan_text() : "";
 }
 
-std::vector<StepFacts> Trial::costs() const {
+std::vector<StepFacts> EagerTrial::costs() const {
   const auto now = program();
   return now ? now->costs() : std::vector<StepFacts>();
 }

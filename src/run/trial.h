@@ -1,5 +1,5 @@
 // run/trial.h
-// Trial: a program is measured beside eager in its first calls, so that no region stays slower than eager.
+// EagerTrial: a program is measured beside eager in its first calls, so that no region stays slower.
 //
 // Each call is answered once, by one of the two, and nothing is run for the clock alone. First the program
 // has a turn, then eager: a call that warms up and three that count, of which the best is compared, since
@@ -43,10 +43,10 @@ std::shared_ptr<Runnable> make_trial(std::shared_ptr<Compiled> program, const lo
                                      const SymbolTable& computed, lower::Sizes& sizes,
                                      const std::string& name);
 
-class Trial final : public Runnable, public std::enable_shared_from_this<Trial> {
+class EagerTrial final : public Runnable, public std::enable_shared_from_this<EagerTrial> {
  public:
-  Trial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
-        std::string key);
+  EagerTrial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
+             std::string key);
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override { return written_inputs_; }

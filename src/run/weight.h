@@ -37,8 +37,8 @@ class Weight {
   const void *counter_, *memory_, *data_;
   const c10::TensorImpl* address_;
   uint32_t number_;
-  const device::Device* device_;
-  device::Device::Sample sample_;
+  const device::DeviceInterface* device_;
+  device::DeviceInterface::Sample sample_;
   std::optional<uint64_t> hash_;  ///< none: contents that may have changed count as changed
   std::shared_ptr<guard::HandedOut> handed_out_;
   mutable uint64_t times_;    ///< of those that have been looked after

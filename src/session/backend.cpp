@@ -50,9 +50,9 @@ PyRef number_of(const SymbolRow& s, int64_t value) {
                                                         : PyLong_FromLongLong(value));
 }
 
-class Walk {
+class TapeWalk {
  public:
-  Walk(PyObject* builder, const record::Tape& tape, const SymbolTable& symbols)
+  TapeWalk(PyObject* builder, const record::Tape& tape, const SymbolTable& symbols)
       : builder_(builder), tape_(tape), symbols_(symbols), nodes_(tape.tensors.size()) {}
 
   void input(TensorId id, const BackendInput& from) {
@@ -246,7 +246,7 @@ std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, run::Reco
 
   PyRef module = checked(import_module("torchbolt.backends"));
   PyRef builder = checked(PyObject_CallMethod(module.get(), "GraphBuilder", nullptr));
-  Walk walk(builder.get(), recorded.tape, symbols);
+  TapeWalk walk(builder.get(), recorded.tape, symbols);
   for (int i : order)
     walk.input(recorded.tape.inputs[static_cast<size_t>(i)], inputs[static_cast<size_t>(i)]);
   std::vector<size_t> numbers;

@@ -73,10 +73,10 @@ struct Finding {
 };
 
 /// The entry of `site` that fits, moved to the front.
-std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& found) {
+std::shared_ptr<CallEntry> find_entry(Site& site, const Given& given, guard::Found& found) {
   auto& entries = site.entries;
   for (size_t i = 0; i < entries.size(); ++i) {
-    std::shared_ptr<Entry> entry = entries[i];
+    std::shared_ptr<CallEntry> entry = entries[i];
     if (!has_form_of(given, *entry) || !entry->guards->check(given.roots, given.count, found)) continue;
     if (i > 0 && i < entries.size() && entries[i] == entry)
       std::rotate(entries.begin(), entries.begin() + i, entries.begin() + i + 1);
@@ -88,7 +88,7 @@ std::shared_ptr<Entry> find_entry(Site& site, const Given& given, guard::Found& 
 /// The entry of `site` that fits once what the background has compiled is taken over: which sizes an entry
 /// has room for is known only then. One without a region: it is still being compiled, and fits or may come
 /// to. Null with an exception: a compilation failed, in strict mode.
-std::shared_ptr<Entry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
+std::shared_ptr<CallEntry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
   auto fits = find_entry(site, given, found);
   if (fits && (fits->region || !fits->pending)) return fits;
   for (const auto& each : std::vector(site.entries))
@@ -105,7 +105,7 @@ std::shared_ptr<Entry> find_settled(Callable* self, Site& site, const Given& giv
 /// Runs an entry whose guards have just held. False: what it found out on the way is not what it was compiled
 /// for, and it is eager's turn. Where that is often so, regions had better end where sizes are data. What was
 /// guessed wrong is not guessed again.
-bool run_settled(Callable* self, Site& site, const std::shared_ptr<Entry>& entry, guard::Found& found,
+bool run_settled(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry, guard::Found& found,
                  Outcome& at) {
   constexpr int kUnfit = 4, kMostUnfit = 16;
   try {
@@ -138,7 +138,7 @@ Outcome past_end(const Outcome& at) {
 }
 
 /// Takes a suspended run through the region of an entry that fits, and past the instruction that ends it.
-Outcome go_through(Callable* self, Site& site, const std::shared_ptr<Entry>& entry, Finding& finding,
+Outcome go_through(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry, Finding& finding,
                    interp::Frame* innermost) {
   if (!entry->region) return {run_plainly(innermost)};  // still being compiled
   Outcome at;

@@ -62,7 +62,7 @@ uintptr_t address_of(const at::Tensor& t) {
 }
 
 /// Where the tape's inputs come from and what is known of each.
-void describe_inputs(Entry& entry, Bridge& bridge, run::Recorded& recorded) {
+void describe_inputs(CallEntry& entry, Bridge& bridge, run::Recorded& recorded) {
   record::Recorder& recorder = bridge.recorder;
   std::optional<std::vector<bool>> used;  // found when it is asked for: a walk over the tape
   const auto on_objects = slots_on_objects(*entry.guards), chosen = chosen_slots(*entry.guards);
@@ -118,7 +118,7 @@ void describe_wishes(Callable* self, run::Recorded& recorded) {
 }
 
 /// All but the tape and its inputs.
-void describe_region(Callable* self, const Entry& entry, Bridge& bridge, observe::Observation& seen,
+void describe_region(Callable* self, const CallEntry& entry, Bridge& bridge, observe::Observation& seen,
                      run::Recorded& recorded) {
   recorded.obstacle = bridge.recorder.obstacle();
   if (recorded.obstacle.empty() && writes_through_two_storages(bridge.recorder, bridge.recorder.tape()))
@@ -164,7 +164,7 @@ int argument_of(const guard::Source* source) {
   return source->access == guard::Access::root ? static_cast<int>(source->index) : BackendInput::kNoArgument;
 }
 
-std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<at::Tensor>& tensors,
+std::vector<BackendInput> backend_inputs(const CallEntry& entry, const std::vector<at::Tensor>& tensors,
                                          const run::Recorded& recorded) {
   std::vector<BackendInput> out(tensors.size());
   const std::vector<bool> used = used_inputs(recorded.tape, recorded.wanted);
@@ -182,7 +182,7 @@ std::vector<BackendInput> backend_inputs(const Entry& entry, const std::vector<a
 }
 
 /// The region is ready: calls may take the entry.
-void adopt(Entry& entry, std::shared_ptr<run::Runnable> region) {
+void adopt(CallEntry& entry, std::shared_ptr<run::Runnable> region) {
   if (region->facts.fallback) ++Stats::get().eager_fallbacks;
   std::vector<int> written;
   for (int i : region->written_inputs())
@@ -210,7 +210,7 @@ Built try_compile(run::Recorded recorded) {
   }
 }
 
-void compile_in_background(Entry& entry, run::Recorded recorded) {
+void compile_in_background(CallEntry& entry, run::Recorded recorded) {
   const bool varies = !recorded.number_symbols.empty() ||
                       std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
   auto pending = entry.pending = std::make_shared<Pending>(varies);
@@ -221,7 +221,7 @@ void compile_in_background(Entry& entry, run::Recorded recorded) {
   });
 }
 
-bool compile_now(Callable* self, Entry& entry, run::Recorded recorded) {
+bool compile_now(Callable* self, CallEntry& entry, run::Recorded recorded) {
   Built built;
   Py_BEGIN_ALLOW_THREADS;
   built = try_compile(std::move(recorded));
@@ -234,7 +234,7 @@ bool compile_now(Callable* self, Entry& entry, run::Recorded recorded) {
 
 }  // namespace
 
-bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Bridge& bridge,
                    observe::Observation& seen) {
   run::Recorded recorded;
   describe_inputs(*entry, bridge, recorded);
@@ -253,7 +253,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& 
   return compile_now(self, *entry, std::move(recorded));
 }
 
-void compile_again(Callable* self, Entry& entry) {
+void compile_again(Callable* self, CallEntry& entry) {
   record::ReadTape read = record::parse_tape(entry.from.text);
   const record::TapeContext& context = entry.from.context = std::move(read.context);
   run::Recorded recorded;
@@ -274,7 +274,7 @@ void compile_again(Callable* self, Entry& entry) {
     throw Error(ErrorKind::User, "it cannot be compiled here as it was where it was saved");
 }
 
-bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry) {
+bool settle(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry) {
   if (entry->region || !entry->pending) return true;
   Built built;
   {

@@ -13,14 +13,14 @@ namespace bolt::session {
 
 /// Compiles what was recorded into `entry`, now or in the background. False: it is of no use, and the next
 /// recording ends where sizes are data. Throws for failures; PythonError for those of a backend.
-bool compile_entry(Callable* self, const std::shared_ptr<Entry>& entry, Bridge& bridge,
+bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Bridge& bridge,
                    observe::Observation& seen);
 
 /// Compiles an entry that was read from an archive, from what it was compiled from. Throws for failures.
-void compile_again(Callable* self, Entry& entry);
+void compile_again(Callable* self, CallEntry& entry);
 
 /// Takes over what the background compilation of `entry` has come to by now. A failure takes the entry out of
 /// `site` and is reported like one in the foreground: false with an exception set in strict mode.
-bool settle(Callable* self, Site& site, const std::shared_ptr<Entry>& entry);
+bool settle(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry);
 
 }  // namespace bolt::session

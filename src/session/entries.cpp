@@ -20,11 +20,11 @@ int64_t next_serial() {
   return ++last;
 }
 
-bool has_form_of(const Given& given, const Entry& entry) {
+bool has_form_of(const Given& given, const CallEntry& entry) {
   return given.nargs == entry.nargs && same_keywords(given.kwnames, entry.kwnames.get());
 }
 
-bool computes(const Entry& entry) { return !entry.region || !entry.region->tape().entries.empty(); }
+bool computes(const CallEntry& entry) { return !entry.region || !entry.region->tape().entries.empty(); }
 
 int64_t count_computing(const Site& site) {
   return std::count_if(site.entries.begin(), site.entries.end(),

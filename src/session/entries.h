@@ -1,9 +1,9 @@
 // session/entries.h
 // What a compiled callable remembers: the ways through it that were recorded, by the place they start at.
 //
-//   Site    a place where a region may start: the call itself, or two frames deep in a loop after a print()
-//   Entry   one recorded way on from there: guards, program, and what comes out of it (a result, or the
-//           frames of a run that stands at the instruction which ended the region)
+//   Site        a place where a region may start: the call itself, or two frames deep in a loop
+//   CallEntry   one recorded way on from there: guards, program, and what comes out of it (a result, or the
+//               frames of a run that stands at the instruction which ended the region)
 //
 // A call looks for an entry of its first site, runs it, and if it ended inside, runs that one instruction in
 // the interpreter and looks among the entries of the site it has got to, and so on until there is a result.
@@ -83,7 +83,7 @@ struct CompiledFrom {
   std::string obstacle;
 };
 
-struct Entry {
+struct CallEntry {
   int64_t serial = next_serial();
   std::unique_ptr<guard::Program> guards;
   observe::Recipe recipe;
@@ -110,9 +110,9 @@ struct Entry {
 };
 
 struct Site {
-  std::vector<std::shared_ptr<Entry>> entries;  ///< last hit first
-  guard::Differences changed;                   ///< what differed between recordings
-  int hopeless = 0;                             ///< recordings that could not be kept
+  std::vector<std::shared_ptr<CallEntry>> entries;  ///< last hit first
+  guard::Differences changed;                       ///< what differed between recordings
+  int hopeless = 0;                                 ///< recordings that could not be kept
   /// From here the run comes to a region's end after so many instructions, without an operator on the way (or
   /// to its own end: PlainSteps::kToTheEnd): nothing to compile, and guards would only tie the run to values
   /// that do not matter. 0: not so. Where entries were made of other runs, they come first.
@@ -176,10 +176,10 @@ struct Given {
 };
 
 /// As many arguments, with the same keywords.
-bool has_form_of(const Given& given, const Entry& entry);
+bool has_form_of(const Given& given, const CallEntry& entry);
 
 /// Does it run operators? One that is still being compiled does.
-bool computes(const Entry& entry);
+bool computes(const CallEntry& entry);
 
 /// How many entries of `site` do.
 int64_t count_computing(const Site& site);

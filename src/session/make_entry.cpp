@@ -42,8 +42,8 @@ bool runs_plainly(Callable* self, const Site& site, const observe::Observation& 
 }
 
 /// All of an entry but its region.
-std::shared_ptr<Entry> entry_of(const Given& given, observe::Observation& seen, const Bridge& bridge) {
-  auto entry = std::make_shared<Entry>();
+std::shared_ptr<CallEntry> entry_of(const Given& given, observe::Observation& seen, const Bridge& bridge) {
+  auto entry = std::make_shared<CallEntry>();
   entry->instructions = seen.instructions;
   entry->idle = seen.idle;
   entry->guards = std::move(seen.guards);
@@ -66,7 +66,7 @@ const SizeFact* why_fixed(const run::Runnable& region, Sym size) {
   return nullptr;
 }
 
-void raise_given_up(const Entry& entry, int slot, int dim, const SizeFact& why) {
+void raise_given_up(const CallEntry& entry, int slot, int dim, const SizeFact& why) {
   set_exception("ConstraintViolationError",
                 "torchbolt: size " + std::to_string(dim) + " of " + entry.guards->place_of(slot) +
                     " was marked with mark_dynamic, but the program only holds for " + why.b.str() + "." +
@@ -75,7 +75,7 @@ void raise_given_up(const Entry& entry, int slot, int dim, const SizeFact& why) 
 }
 
 /// A dimension that mark_dynamic asked for and that became a number: an error that names what forced it.
-bool gave_up_marked(const Entry& entry, const std::vector<Bridge::Refused>& refused) {
+bool gave_up_marked(const CallEntry& entry, const std::vector<Bridge::Refused>& refused) {
   if (Settings::get().allow_ignore_mark_dynamic) return false;
   if (!refused.empty()) {
     const auto& [slot, dim, size] = refused[0];
@@ -118,7 +118,7 @@ bool make_entry(Callable* self, Site& site, const Given& given, observe::Observa
   }
   if (seen.ended_in_its_loop && seen.advanced == 1) return site.ends_each_turn = true;
   if (runs_plainly(self, site, seen, bridge)) return note_plain_run(site, seen), true;
-  std::shared_ptr<Entry> entry = entry_of(given, seen, bridge);
+  std::shared_ptr<CallEntry> entry = entry_of(given, seen, bridge);
   if (PyObject* keep = self->options->guard_filter.get(); keep && !entry->guards->filter(keep)) return false;
   if (log_wanted("guards"))
     for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);

@@ -19,7 +19,7 @@ namespace {
 constexpr int kHopeless = 2;
 
 /// The guard of an entry that does not hold.
-std::string why_not(const Entry& entry, const Given& given) {
+std::string why_not(const CallEntry& entry, const Given& given) {
   if (entry.nargs != given.nargs)
     return std::to_string(entry.nargs) + " positional arguments (now " + std::to_string(given.nargs) + ")";
   auto names = [](PyObject* keywords) { return keywords ? guard::short_repr(keywords) : std::string("()"); };

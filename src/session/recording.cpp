@@ -169,7 +169,7 @@ RecordingOutcome record_call(Callable* self, const Given& given) {
   if (!misled) return call;
   call.raised = PyRef::steal(take_raised());
   Site& site = self->state->start;
-  const std::shared_ptr<Entry> before = site.entries.empty() ? nullptr : site.entries.front();
+  const std::shared_ptr<CallEntry> before = site.entries.empty() ? nullptr : site.entries.front();
   call.ends = self->state->learned->count();
   observe::says_compiling() = false;  // until the call is over
   call.outcome = run();

@@ -12,9 +12,9 @@ namespace bolt::session {
 /// and left no trace is run a second time and told otherwise.
 struct RecordingOutcome {
   Outcome outcome;
-  PyRef raised = {};                  ///< by the first run; null: there is no second
-  std::shared_ptr<Entry> entry = {};  ///< by the second run; may be null
-  uint64_t ends = 0;                  ///< of its places where regions end, before it
+  PyRef raised = {};                      ///< by the first run; null: there is no second
+  std::shared_ptr<CallEntry> entry = {};  ///< by the second run; may be null
+  uint64_t ends = 0;                      ///< of its places where regions end, before it
 };
 
 /// Calls the target for real and makes an entry of it.

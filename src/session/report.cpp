@@ -81,7 +81,7 @@ PyObject* describe_eager_calls(const std::vector<std::pair<Reason, int64_t>>& ca
   return list;
 }
 
-PyObject* describe(const Entry& entry) {
+PyObject* describe(const CallEntry& entry) {
   PyObject* d = PyDict_New();
   PyObject* guards = PyList_New(0);
   for (const auto& g : entry.guards->describe()) {

@@ -13,7 +13,7 @@
 namespace bolt::session {
 
 /// One entry as a dict for explain(); all counters as a dict for stats().
-PyObject* describe(const Entry& entry);
+PyObject* describe(const CallEntry& entry);
 PyObject* describe_recompiles(const std::vector<Recompile>& recompiles);
 PyObject* describe_eager_calls(const std::vector<std::pair<Reason, int64_t>>& calls);
 PyObject* describe_breaks(const std::vector<observe::RegionEnd>& breaks);

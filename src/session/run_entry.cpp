@@ -45,7 +45,7 @@ interp::Frame* suspended_run(const observe::Recipe& recipe, const std::vector<Py
   return innermost;
 }
 
-std::vector<at::Tensor> inputs_of(const Entry& entry, const guard::Found& found) {
+std::vector<at::Tensor> inputs_of(const CallEntry& entry, const guard::Found& found) {
   std::vector<at::Tensor> inputs;
   inputs.reserve(entry.tape_input_slot.size());
   for (int slot : entry.tape_input_slot)
@@ -65,7 +65,7 @@ std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<Py
 }
 
 /// Those of torch.
-record::CallGenerators generators_of(const Entry& entry, const guard::Found& found) {
+record::CallGenerators generators_of(const CallEntry& entry, const guard::Found& found) {
   record::CallGenerators generators;
   for (const auto& [recorded, place] : entry.generators) {
     PyObject* now = found.objects[static_cast<size_t>(place)].get();
@@ -103,7 +103,7 @@ PyObject* number_object(const at::Scalar& number) {
 }
 
 /// What is known when the program has run: numbers, then the result or the frames.
-Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> outputs) {
+Outcome finish(const CallEntry& entry, guard::Found& found, std::vector<at::Tensor> outputs) {
   std::vector<PyRef> tensors;
   std::vector<PyObject*> borrowed;
   for (at::Tensor& t : outputs) {
@@ -134,12 +134,12 @@ Outcome finish(const Entry& entry, guard::Found& found, std::vector<at::Tensor> 
 /// The user's Python is called in the middle, for each tensor that autograd saves, and may raise there to
 /// have done with it, as torch.utils.checkpoint does when it has made again what it needs. What the program
 /// did to objects before has to be done by then, and what comes later not: the call is eager's.
-void check_order_of_effects(const Entry& entry) {
+void check_order_of_effects(const CallEntry& entry) {
   if (!entry.recipe.effects.empty() && entry.region->is_differentiated() && !run::saves_unseen())
     throw run::RunEagerly{Why::hooks_between_effects};
 }
 
-Outcome run(const Entry& entry, guard::Found& found) {
+Outcome run(const CallEntry& entry, guard::Found& found) {
   check_order_of_effects(entry);
   const std::vector<at::Tensor> inputs = inputs_of(entry, found);
   record::CallGenerators torchs = generators_of(entry, found);
@@ -159,7 +159,7 @@ Outcome run(const Entry& entry, guard::Found& found) {
 
 }  // namespace
 
-void keep_frame_objects(const Entry& entry, interp::Frame& before, interp::Frame& after) {
+void keep_frame_objects(const CallEntry& entry, interp::Frame& before, interp::Frame& after) {
   const interp::Frame* at = &before;
   while (!at->raw->frame_obj && at->return_to != interp::ReturnTo::entry && at->back) at = at->back;
   if (!at->raw->frame_obj) return;
@@ -168,7 +168,7 @@ void keep_frame_objects(const Entry& entry, interp::Frame& before, interp::Frame
     interp::take_frame_object(*const_cast<interp::Frame*>(to[i]), *const_cast<interp::Frame*>(from[i]));
 }
 
-Outcome run_entry(const Entry& entry, guard::Found& found) {
+Outcome run_entry(const CallEntry& entry, guard::Found& found) {
   Outcome outcome;
   auto translated = [&] {
     HANDLE_TH_ERRORS

@@ -8,10 +8,10 @@
 namespace bolt::session {
 
 /// Runs it. Throws RunEagerly before anything can be seen of it.
-Outcome run_entry(const Entry& entry, guard::Found& found);
+Outcome run_entry(const CallEntry& entry, guard::Found& found);
 
 /// The frames of the run that goes on in `after` have new records: the objects that Python code holds of
 /// those which were there before (sys._getframe()) tell of them from now on.
-void keep_frame_objects(const Entry& entry, interp::Frame& before, interp::Frame& after);
+void keep_frame_objects(const CallEntry& entry, interp::Frame& before, interp::Frame& after);
 
 }  // namespace bolt::session

@@ -82,7 +82,7 @@ std::vector<observe::RegionEnd> read_ends(ArchiveReader& in) {
 }
 
 /// The tape as the compiler was given it. Throws for one that no text can hold.
-std::string tape_text(const Entry& entry) {
+std::string tape_text(const CallEntry& entry) {
   const CompiledFrom& from = entry.from;
   std::string text = from.text.empty() ? record::print(entry.region->tape(), from.context) : from.text;
   std::string again;
@@ -97,7 +97,7 @@ std::string tape_text(const Entry& entry) {
   return text;
 }
 
-void write_compiled_from(ArchiveWriter& out, const Entry& entry) {
+void write_compiled_from(ArchiveWriter& out, const CallEntry& entry) {
   out.text(tape_text(entry));
   out.list(entry.from.number_sizes, [&](const SizeValue& row) {
     out.text(row.symbol.str());
@@ -119,7 +119,7 @@ void read_compiled_from(ArchiveReader& in, CompiledFrom& from) {
 
 // ---- entries
 
-void write_entry(ArchiveWriter& out, const Entry& entry) {
+void write_entry(ArchiveWriter& out, const CallEntry& entry) {
   if (!entry.region) throw Error(ErrorKind::User, "a region is still being compiled");
   if (!entry.generators.empty())
     throw Error(ErrorKind::User, "a region draws from a torch.Generator of the program's");
@@ -143,8 +143,8 @@ void write_entry(ArchiveWriter& out, const Entry& entry) {
   write_compiled_from(out, entry);
 }
 
-std::shared_ptr<Entry> read_entry(ArchiveReader& in) {
-  auto entry = std::make_shared<Entry>();
+std::shared_ptr<CallEntry> read_entry(ArchiveReader& in) {
+  auto entry = std::make_shared<CallEntry>();
   entry->guards = guard::Program::read(in);
   entry->recipe = observe::read_recipe(in);
   for (uint64_t* bits : {&entry->after.flags, &entry->after.types, &entry->after.modes})

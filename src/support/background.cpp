@@ -12,7 +12,7 @@ namespace bolt {
 namespace {
 
 // Never destroyed: the thread may outlive static destruction, and waits for work then until the process ends.
-struct Queue {
+struct JobQueue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> jobs;
@@ -36,10 +36,10 @@ struct Queue {
   }
 };
 
-Queue* queue = new Queue();
+JobQueue* queue = new JobQueue();
 
 // A forked child has no worker: it starts its own.
-void after_fork() { queue = new Queue(); }
+void after_fork() { queue = new JobQueue(); }
 
 }  // namespace
 

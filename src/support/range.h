@@ -24,15 +24,15 @@ inline Range operator*(Range x, Range y) {
   return {low, high};
 }
 
-enum class Order : uint8_t { less, less_or_equal, greater, greater_or_equal };
+enum class Inequality : uint8_t { less, less_or_equal, greater, greater_or_equal };
 
 /// Of `range order with`; nothing: it depends on the number.
-inline std::optional<bool> known_outcome(Range range, Order order, double with) {
-  const bool strictly_below = order == Order::less || order == Order::greater_or_equal;
+inline std::optional<bool> known_outcome(Range range, Inequality order, double with) {
+  const bool strictly_below = order == Inequality::less || order == Inequality::greater_or_equal;
   const bool below = strictly_below ? range.high < with : range.high <= with;
   const bool not_below = strictly_below ? range.low >= with : range.low > with;
   if (!below && !not_below) return std::nullopt;
-  return below == (order == Order::less || order == Order::less_or_equal);
+  return below == (order == Inequality::less || order == Inequality::less_or_equal);
 }
 
 }  // namespace bolt

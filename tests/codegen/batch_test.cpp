@@ -20,7 +20,7 @@
 namespace bolt::codegen {
 namespace {
 
-struct Text final : Code {
+struct Text final : MachineCode {
   explicit Text(std::string text) : text(std::move(text)) {}
   void* address(const std::string& name) const override {
     EXPECT_NE(text.find(name), text.npos);
@@ -32,8 +32,8 @@ struct Text final : Code {
 
 class BatchTest : public testing::Test {
  protected:
-  std::vector<Unit> units(const std::string& keys) const {
-    std::vector<Unit> all;
+  std::vector<BatchUnit> units(const std::string& keys) const {
+    std::vector<BatchUnit> all;
     for (char key : keys) all.push_back({std::string(1, key), nullptr, nullptr});
     return all;
   }
@@ -50,7 +50,7 @@ class BatchTest : public testing::Test {
             [](const std::string& object) { return std::make_shared<Text>(object); }};
   }
   static void expect_code(const Batch& batch) {
-    for (const Unit& u : batch.units()) EXPECT_TRUE(u.code && u.function);
+    for (const BatchUnit& u : batch.units()) EXPECT_TRUE(u.code && u.function);
   }
 
   // Of this test alone, on disk too.

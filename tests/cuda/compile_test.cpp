@@ -37,7 +37,7 @@ class CudaCompile : public ::testing::Test {
     target.nvrtc = nvrtc();
     if (!target.nvrtc) GTEST_SKIP() << "no NVRTC: set BOLT_TEST_NVRTC";
   }
-  Target target;
+  CudaTarget target;
 };
 
 TEST_F(CudaCompile, AnErrorShowsTheLineAtFault) {
@@ -61,12 +61,12 @@ TEST_F(CudaCompile, AnUnknownArchitectureIsUnsupported) {
 }
 
 TEST_F(CudaCompile, KernelsThatDifferInNamesAndOutermostSizeAreOneFunction) {
-  const PlanCode code =
+  const PlanLaunches code =
       compile({exp_of("one", "64 d0, 96 d1", "100*d0 + d1"), exp_of("two", "32 d0, 96 d1", "100*d0 + d1"),
                exp_of("other", "64 d0, 48 d1", "100*d0 + d1")},
               target);
   ASSERT_EQ(code.kernels.size(), 3u);
-  auto launch = [&](size_t i) -> const Launch& { return code.kernels[i].launches.at(0); };
+  auto launch = [&](size_t i) -> const GridLaunch& { return code.kernels[i].launches.at(0); };
   EXPECT_EQ(launch(0).function, launch(1).function);
   EXPECT_EQ(launch(0).code, launch(1).code);
   EXPECT_NE(launch(0).function, launch(2).function);
@@ -86,7 +86,7 @@ TEST_F(CudaCompile, EachScheduleIsCodeOfOtherBlocks) {
     std::vector<int> usual;
     for (int schedule = 0; schedule < static_cast<int>(std::size(kWider)); ++schedule) {
       const std::vector<int> schedules(plan.kernels.size(), schedule);
-      const PlanCode code = Compilation(plan.kernels, target, {}, {}, schedules).finish();
+      const PlanLaunches code = Compilation(plan.kernels, target, {}, {}, schedules).finish();
       for (size_t i = 0; i < code.kernels.size(); ++i) {
         ASSERT_EQ(code.kernels[i].refused, "");
         const int threads = code.kernels[i].launches.at(0).threads;
@@ -114,10 +114,12 @@ TEST_F(CudaCompile, KernelsInListsAreOneFunctionForAllSizes) {
                                               sum_of("long", "1048576"),
                                               sum_of("longer", "4194304"),
                                               sum_of("odd", "1001")};
-  const PlanCode code = compile(kernels, target, std::vector<char>(kernels.size(), 1));
-  auto launch = [&](size_t i, size_t part = 0) -> const Launch& { return code.kernels[i].launches.at(part); };
-  for (const CompiledKernel& k : code.kernels)
-    for (const Launch& l : k.launches) {
+  const PlanLaunches code = compile(kernels, target, std::vector<char>(kernels.size(), 1));
+  auto launch = [&](size_t i, size_t part = 0) -> const GridLaunch& {
+    return code.kernels[i].launches.at(part);
+  };
+  for (const KernelLaunches& k : code.kernels)
+    for (const GridLaunch& l : k.launches) {
       EXPECT_GE(l.most, 50) << k.name;
       EXPECT_TRUE(l.blocks.is_const() && l.count.is_const()) << k.name;
     }
@@ -138,7 +140,7 @@ TEST_F(CudaCompile, NumbersOfTheProcessorAreArguments) {
       "  %1 = load b1[0]\n  %2 = cast f32 %1\n  %3 = mul %0, %2\n  store b2[d0] = %3\n}");
   const std::vector<char> numbers = {0, 1, 0};
   for (char listed : {'\0', '\1'}) {
-    const PlanCode code = compile({kernel}, target, {listed}, {numbers});
+    const PlanLaunches code = compile({kernel}, target, {listed}, {numbers});
     EXPECT_EQ(code.kernels[0].number_bytes, (std::vector<char>{0, 2, 0}));
     EXPECT_EQ(code.kernels[0].launches.at(0).most > 0, listed == 1);
   }
@@ -147,7 +149,7 @@ TEST_F(CudaCompile, NumbersOfTheProcessorAreArguments) {
 
 TEST_F(CudaCompile, WhatThisProcessHasCompiledIsNotCompiledAgain) {
   const std::vector<loops::Kernel> kernels = {exp_of("first", "7 d0, 33 d1", "40*d0 + d1")};
-  const PlanCode once = compile(kernels, target), again = compile(kernels, target);
+  const PlanLaunches once = compile(kernels, target), again = compile(kernels, target);
   EXPECT_TRUE(again.from_cache);
   EXPECT_EQ(once.kernels[0].launches[0].code, again.kernels[0].launches[0].code);
 }
@@ -157,7 +159,7 @@ TEST_F(CudaCompile, WhatTwoPlansHaveInCommonIsCompiledOnce) {
   Compilation one(kernels, target), two(kernels, target);
   EXPECT_EQ(one.kernels()[0].extents(), two.kernels()[0].extents());
   auto under_way = started([&] { return one.finish(); });
-  const PlanCode second = two.finish(), first = under_way.get();
+  const PlanLaunches second = two.finish(), first = under_way.get();
   EXPECT_TRUE(second.from_cache);
   EXPECT_EQ(first.kernels[0].launches[0].code, second.kernels[0].launches[0].code);
 }

@@ -31,8 +31,8 @@
 namespace bolt {
 namespace {
 
-using codegen::cuda::CompiledKernel;
-using codegen::cuda::Target;
+using codegen::cuda::CudaTarget;
+using codegen::cuda::KernelLaunches;
 using graph::HostTensor;
 namespace driver = device::driver;
 using driver::check;
@@ -207,21 +207,21 @@ void launch(const Device& device, const driver::LoadedKernel& loaded, const std:
 }
 
 /// As the kernel's code wants its memory, and then with code that wants nothing of it.
-void run_kernel(const Device& device, const loops::Kernel& kernel, const CompiledKernel& k, Target target,
+void run_kernel(const Device& device, const loops::Kernel& kernel, const KernelLaunches& k, CudaTarget target,
                 const std::vector<CUdeviceptr>& buffers, const std::vector<int64_t>& symbols) {
   if (!k.refused.empty()) throw std::runtime_error(k.name + " is refused: " + k.refused);
   const driver::LoadedKernel loaded(k, device.context());
   if (loaded.fits(loaded.extents(symbols.data()).data(), buffers.data()))
     return launch(device, loaded, buffers, symbols);
   target.options.aligned = target.options.narrow = false;
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(std::vector<loops::Kernel>{kernel}, target);
+  const codegen::cuda::PlanLaunches code = codegen::cuda::compile(std::vector<loops::Kernel>{kernel}, target);
   launch(device, driver::LoadedKernel(code.kernels[0], device.context()), buffers, symbols);
 }
 
 class GpuRunner final : public loops::testing::PlanRunner {
  public:
   GpuRunner(const loops::Plan& plan, const std::vector<HostTensor>& inputs, const Device& device,
-            const codegen::cuda::PlanCode& code, const Target& target)
+            const codegen::cuda::PlanLaunches& code, const CudaTarget& target)
       : PlanRunner(plan, inputs), device_(device), code_(code), target_(target) {}
 
  private:
@@ -239,7 +239,7 @@ class GpuRunner final : public loops::testing::PlanRunner {
     for (int b : s.buffers)
       at.push_back(span(p_.buffers[static_cast<size_t>(b)]) > 0 ? mirror.at(base_[static_cast<size_t>(b)])
                                                                 : 0);
-    const CompiledKernel& k = code_.kernels[static_cast<size_t>(s.kernel)];
+    const KernelLaunches& k = code_.kernels[static_cast<size_t>(s.kernel)];
     const loops::Kernel& kernel = p_.kernels[static_cast<size_t>(s.kernel)];
     run_kernel(device_, kernel, k, target_, at, values(kernel.symbols));
     mirror.download();
@@ -254,12 +254,12 @@ class GpuRunner final : public loops::testing::PlanRunner {
   }
 
   const Device& device_;
-  const codegen::cuda::PlanCode& code_;
-  const Target& target_;
+  const codegen::cuda::PlanLaunches& code_;
+  const CudaTarget& target_;
 };
 
 struct Tool {
-  Target target;
+  CudaTarget target;
   std::unique_ptr<Device> device;
   bool ok = true;
 };
@@ -290,7 +290,7 @@ std::string graph_differs(const Tool& tool, const Case& c, bool fuse) {
   const std::unique_ptr<graph::Graph> g = graph::parse(c.text);
   const std::vector<HostTensor> inputs = random_inputs(*g, c);
   const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
+  const codegen::cuda::PlanLaunches code = codegen::cuda::compile(plan.kernels, tool.target);
   const std::vector<HostTensor> got = GpuRunner(plan, inputs, *tool.device, code, tool.target).run();
   for (size_t i = 0; i < got.size(); ++i) {
     const double d = graph::difference(got[i], expected[i]);
@@ -303,7 +303,8 @@ std::string graph_differs(const Tool& tool, const Case& c, bool fuse) {
 /// Elements of each buffer of a file of kernels: enough for what is in tests/cuda.
 constexpr int64_t kElements = 1 << 22;
 
-std::string kernel_differs(const Tool& tool, const loops::Kernel& k, const codegen::cuda::Options& options) {
+std::string kernel_differs(const Tool& tool, const loops::Kernel& k,
+                           const codegen::cuda::ScheduleOptions& options) {
   std::mt19937 rng(7);
   std::vector<HostTensor> host;
   std::vector<std::vector<char>> expected, got;
@@ -332,9 +333,9 @@ std::string kernel_differs(const Tool& tool, const loops::Kernel& k, const codeg
   mirror.upload();
   std::vector<CUdeviceptr> on_device;
   for (auto& g : got) on_device.push_back(mirror.at(g.data()));
-  Target target = tool.target;
+  CudaTarget target = tool.target;
   target.options = options;
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(std::vector<loops::Kernel>{k}, target);
+  const codegen::cuda::PlanLaunches code = codegen::cuda::compile(std::vector<loops::Kernel>{k}, target);
   run_kernel(*tool.device, k, code.kernels[0], target, on_device, symbols);
   mirror.download();
   for (size_t i = 0; i < got.size(); ++i) {
@@ -376,11 +377,11 @@ void compile_file(Tool& tool, const std::string& file) {
         kernels.push_back(std::move(k));
     }
     for (int capability : {80, 90, 0}) {
-      Target target = tool.target;
+      CudaTarget target = tool.target;
       target.capability = capability ? capability : 90;
       if (!capability) target.options.aligned = target.options.narrow = false;
       if (!target.nvrtc->knows(target.capability)) continue;
-      for (const CompiledKernel& k : codegen::cuda::compile(kernels, target).kernels)
+      for (const KernelLaunches& k : codegen::cuda::compile(kernels, target).kernels)
         if (!k.refused.empty()) wrong = k.name + " is refused: " + k.refused;
     }
   } catch (const std::exception& e) {
@@ -419,7 +420,7 @@ void fuzz_seed(Tool& tool, unsigned seed) {
     loops::PlanOptions options;
     options.fuse = seed % 8 != 7;
     const loops::Plan plan = loops::plan(std::move(g), options);
-    const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
+    const codegen::cuda::PlanLaunches code = codegen::cuda::compile(plan.kernels, tool.target);
     if (!tool.device) return;
     const fuzz::SampleMap expected = fuzz::samples_of(*c.graph, c.inputs);
     wrong =
@@ -473,7 +474,7 @@ void time_file(Tool& tool, const std::string& file) {
   const loops::Plan plan = loops::plan(graph::parse(c.text), {});
   auto value = [&](Sym s) { return evaluate(s, [&](const SymNode& n) { return c.value(n.name); }); };
   const auto start = std::chrono::steady_clock::now();
-  const codegen::cuda::PlanCode code = codegen::cuda::compile(plan.kernels, tool.target);
+  const codegen::cuda::PlanLaunches code = codegen::cuda::compile(plan.kernels, tool.target);
   const double compile_ms =
       std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - start).count();
   for (const loops::Step& s : plan.steps) {

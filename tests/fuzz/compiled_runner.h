@@ -10,7 +10,7 @@ namespace bolt::fuzz {
 
 class CompiledRunner : public loops::testing::PlanRunner {
  public:
-  CompiledRunner(const loops::Plan& plan, const codegen::cpu::PlanCode& code,
+  CompiledRunner(const loops::Plan& plan, const codegen::cpu::PlanFunctions& code,
                  const std::vector<graph::HostTensor>& inputs)
       : PlanRunner(plan, inputs), code_(code) {}
 
@@ -43,7 +43,7 @@ class CompiledRunner : public loops::testing::PlanRunner {
   }
   float* floats(int buffer) const { return reinterpret_cast<float*>(base_[static_cast<size_t>(buffer)]); }
 
-  const codegen::cpu::PlanCode& code_;
+  const codegen::cpu::PlanFunctions& code_;
 };
 
 }  // namespace bolt::fuzz

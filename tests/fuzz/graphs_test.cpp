@@ -73,7 +73,7 @@ std::string run(const Case& c, const Setting& setting) {
       fault = compare("plan", loops::testing::PlanRunner(p, c.inputs).run(), *c.graph, expected);
     }
     if (fault.empty()) {
-      codegen::cpu::PlanCode code = codegen::cpu::compile(plan, setting.target);
+      codegen::cpu::PlanFunctions code = codegen::cpu::compile(plan, setting.target);
       fault = compare("code", CompiledRunner(plan, code, c.inputs).run(), *c.graph, expected);
     }
     return fault;

@@ -123,7 +123,7 @@ TEST(FromPlan, PlanIsCompiledAsOneBatch) {
       testing::look_at(assemble(plan, target), target);
       continue;
     }
-    const PlanCode code = compile(plan, target);
+    const PlanFunctions code = compile(plan, target);
     ASSERT_EQ(code.module->kernels().size(), plan.kernels.size());
     for (size_t i = 0; i < plan.kernels.size(); ++i) EXPECT_NE(code.module->kernels()[i].fn, nullptr);
     EXPECT_TRUE(code.contractions[0].has_value());

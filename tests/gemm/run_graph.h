@@ -56,7 +56,7 @@ inline Ran run_graph(const std::string& text, const std::vector<Sizes>& sizes, c
     testing::look_at(assemble(plan, target), target);
     return ran;
   }
-  const PlanCode code = compile(plan, target);
+  const PlanFunctions code = compile(plan, target);
   const std::vector<graph::HostTensor> got = fuzz::CompiledRunner(plan, code, inputs).run();
   for (size_t i = 0; i < got.size(); ++i)
     ran.difference = std::max(ran.difference, graph::difference(got[i], expected[i]));

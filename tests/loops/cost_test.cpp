@@ -81,13 +81,13 @@ TEST(Cost, KernelsCountWhatTheyRepeat) {
   store b1[4*d0 + d1] = %7
 }
 )");
-  const Work w = work_of(k);
+  const KernelWork w = work_of(k);
   EXPECT_EQ(w.instructions, 24 * 40 + 24 * 10 + 40);  // the comparison is addressing
   EXPECT_EQ(w.bytes, 4 * (40 + 10 + 40));
 }
 
 TEST(Cost, PriceIsTheLongerOfMovingAndComputing) {
-  const Machine m{10, 100, 1000};
+  const MachineSpeed m{10, 100, 1000};
   EXPECT_EQ(price(m, {5000, 100}), 1500);
   EXPECT_EQ(price(m, {100, 500000}), 6000);
   EXPECT_TRUE(repeats_little(m, 1200000, 1000000));

@@ -21,45 +21,45 @@
 
 namespace bolt::codegen {
 
-Code::~Code() = default;
+MachineCode::~MachineCode() = default;
 
 namespace {
 
 /// As many threads compile at once as there may be compile threads, whatever the number of batches.
-struct Turns {
+struct CompileTurns {
   std::mutex mutex;
   std::condition_variable changed;
   size_t running = 0;
 };
 
 // Never destroyed: a thread may outlive static objects.
-Turns* turns = new Turns();
+CompileTurns* turns = new CompileTurns();
 int forks = 0;
 
 /// A child has none of the threads that have a turn, or are about to compile what others wait for.
 void after_fork() {
-  turns = new Turns();
+  turns = new CompileTurns();
   ++forks;
 }
 
-class Turn {
+class CompileTurn {
  public:
-  Turn() {
+  CompileTurn() {
     std::unique_lock lock(all_.mutex);
     all_.changed.wait(lock, [&] { return all_.running < compile_threads(); });
     ++all_.running;
   }
-  ~Turn() {
+  ~CompileTurn() {
     {
       std::lock_guard lock(all_.mutex);
       --all_.running;
     }
     all_.changed.notify_one();
   }
-  Turn(const Turn&) = delete;
+  CompileTurn(const CompileTurn&) = delete;
 
  private:
-  Turns& all_ = *turns;
+  CompileTurns& all_ = *turns;
 };
 
 /// Functions compiled in this process, or being compiled, by target and key.
@@ -71,14 +71,14 @@ class Registry {
     static Registry registry;
     return registry;
   }
-  bool find(const std::string& target, Unit& unit) {
+  bool find(const std::string& target, BatchUnit& unit) {
     std::lock_guard lock(mutex_);
     const auto it = known_.find(target + unit.key);
     return it != known_.end() && it->second.give(unit);
   }
   /// Is it nobody else's to compile? Then it is `maker`'s from now on. Otherwise it has its code, or *made
   /// says when to look again.
-  bool claim(const std::string& target, Unit& unit, const std::shared_future<void>& maker,
+  bool claim(const std::string& target, BatchUnit& unit, const std::shared_future<void>& maker,
              std::shared_future<void>* made) {
     std::lock_guard lock(mutex_);
     Known& known = known_[target + unit.key];
@@ -90,7 +90,7 @@ class Registry {
     known = {{}, nullptr, maker, forks};
     return true;
   }
-  void add(const std::string& target, const Unit& unit) {
+  void add(const std::string& target, const BatchUnit& unit) {
     std::lock_guard lock(mutex_);
     Known& known = known_[target + unit.key];
     known.code = unit.code;
@@ -99,7 +99,7 @@ class Registry {
 
  private:
   struct Known {
-    std::weak_ptr<Code> code;
+    std::weak_ptr<MachineCode> code;
     void* function = nullptr;
     std::shared_future<void> made;
     int made_after = 0;  ///< so many forks
@@ -108,7 +108,7 @@ class Registry {
       return made.valid() && made_after == forks &&
              made.wait_for(std::chrono::seconds(0)) != std::future_status::ready;
     }
-    bool give(Unit& unit) const {
+    bool give(BatchUnit& unit) const {
       unit.code = code.lock();
       if (unit.code) unit.function = function;
       return unit.code != nullptr;
@@ -158,16 +158,16 @@ std::vector<std::string> make_objects(const Missing& missing, const Compiler& co
   for (size_t i = 0; i < missing.size(); ++i) parts[i % threads].push_back({missing[i], name_of(i)});
   std::vector<std::string> objects(threads);
   in_parallel(threads, [&](size_t t) {
-    const Turn turn;
+    const CompileTurn turn;
     objects[t] = compiler.object(parts[t]);
   });
   return objects;
 }
 
-void attach(std::vector<Unit>& units, const Missing& missing, const std::vector<std::string>& objects,
+void attach(std::vector<BatchUnit>& units, const Missing& missing, const std::vector<std::string>& objects,
             const Compiler& compiler) {
   for (size_t t = 0; t < objects.size(); ++t) {
-    const std::shared_ptr<Code> code = compiler.load(objects[t]);
+    const std::shared_ptr<MachineCode> code = compiler.load(objects[t]);
     for (size_t i = t; i < missing.size(); i += objects.size()) {
       units[missing[i]].code = code;
       units[missing[i]].function = code->address(name_of(i));
@@ -206,15 +206,15 @@ std::vector<std::string> unpack(const std::string& bytes) {
   return objects;
 }
 
-std::string batch_key(const std::vector<Unit>& units, const Missing& missing, const Compiler& compiler) {
+std::string batch_key(const std::vector<BatchUnit>& units, const Missing& missing, const Compiler& compiler) {
   std::string key = build_id() + "\n" + knobs_for_cache_key() + "\n" + compiler.target + "\n";
   for (size_t i : missing) key += units[i].key;
   return key;
 }
 
 /// False: there are none, or they were checked by their sum and are yet unusable.
-bool attach_found(std::vector<Unit>& units, const Missing& missing, const std::optional<std::string>& bytes,
-                  const Compiler& compiler) {
+bool attach_found(std::vector<BatchUnit>& units, const Missing& missing,
+                  const std::optional<std::string>& bytes, const Compiler& compiler) {
   try {
     if (bytes) attach(units, missing, unpack(*bytes), compiler);
     return bytes.has_value();
@@ -225,7 +225,7 @@ bool attach_found(std::vector<Unit>& units, const Missing& missing, const std::o
 
 /// From disk, from the shared cache, which leaves them on disk, or else by compiling them, which leaves them
 /// in both. False: they had to be compiled.
-bool find_or_make(std::vector<Unit>& units, const Missing& missing, const Compiler& compiler) {
+bool find_or_make(std::vector<BatchUnit>& units, const Missing& missing, const Compiler& compiler) {
   const cache::DiskCache& disk = cache::DiskCache::global();
   cache::RemoteCache& remote = cache::RemoteCache::global();
   const std::string key = batch_key(units, missing, compiler);
@@ -245,7 +245,7 @@ bool find_or_make(std::vector<Unit>& units, const Missing& missing, const Compil
 
 }  // namespace
 
-Batch::Batch(std::vector<Unit> units, Compiler compiler)
+Batch::Batch(std::vector<BatchUnit> units, Compiler compiler)
     : units_(std::move(units)), compiler_(std::move(compiler)) {
   const std::shared_future<void> maker = promise_.get_future().share();
   for (size_t i = 0; i < units_.size(); ++i) {

@@ -23,18 +23,18 @@
 namespace bolt::codegen {
 
 /// Machine code in memory; unmapped when it dies.
-class BOLT_API Code {
+class BOLT_API MachineCode {
  public:
-  virtual ~Code();
+  virtual ~MachineCode();
   /// Address of a function; an internal error when the object has none of this name.
   virtual void* address(const std::string& name) const = 0;
   virtual size_t bytes() const = 0;
 };
 
 /// One function of a batch: what it is, and, once compiled, where it is.
-struct Unit {
+struct BatchUnit {
   std::string key;  ///< all that its code depends on but the target: equal keys are one function
-  std::shared_ptr<Code> code;
+  std::shared_ptr<MachineCode> code;
   void* function = nullptr;
 };
 
@@ -50,13 +50,13 @@ struct Compiler {
   /// These units as one object. Called on several threads at once, for each unit at most once.
   std::function<std::string(const std::vector<NamedUnit>& units)> object;
   /// An object, which may come from disk: a damaged one throws Error(Internal), it is never loaded half.
-  std::function<std::shared_ptr<Code>(const std::string& object)> load;
+  std::function<std::shared_ptr<MachineCode>(const std::string& object)> load;
 };
 
 class BOLT_API Batch {
  public:
   /// The keys must differ.
-  Batch(std::vector<Unit> units, Compiler compiler);
+  Batch(std::vector<BatchUnit> units, Compiler compiler);
   /// One that was not compiled leaves its units to those that wait for them.
   ~Batch();
   Batch(const Batch&) = delete;
@@ -64,7 +64,7 @@ class BOLT_API Batch {
   /// Fills `code` and `function` of every unit. Waits for batches that were made before this one where they
   /// have units in common. Once. False: some had to be compiled.
   bool compile();
-  const std::vector<Unit>& units() const { return units_; }
+  const std::vector<BatchUnit>& units() const { return units_; }
 
  private:
   struct Awaited {
@@ -73,7 +73,7 @@ class BOLT_API Batch {
   };
   bool make(const std::vector<size_t>& units);
 
-  std::vector<Unit> units_;
+  std::vector<BatchUnit> units_;
   const Compiler compiler_;
   std::promise<void> promise_;
   std::vector<size_t> ours_;  ///< what nobody has compiled before

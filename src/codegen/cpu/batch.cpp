@@ -16,19 +16,19 @@ class CompiledModule final : public Module {
   const std::vector<CompiledKernel>& kernels() const override { return kernels_; }
   size_t code_bytes() const override {
     size_t total = 0;
-    for (const std::shared_ptr<Code>& c : codes_) total += c->bytes();
+    for (const std::shared_ptr<MachineCode>& c : codes_) total += c->bytes();
     return total;
   }
   bool from_cache() const override { return from_cache_; }
 
   std::vector<CompiledKernel> kernels_;
-  std::vector<std::shared_ptr<Code>> codes_;
+  std::vector<std::shared_ptr<MachineCode>> codes_;
   bool from_cache_ = true;
 };
 
 std::string object_of(const std::vector<const Job*>& jobs, const std::vector<NamedUnit>& units,
                       const Target& target) {
-  Machine machine(target);
+  LlvmMachine machine(target);
   llvm::LLVMContext context;
   auto module = machine.make_module(context, "kernels");
   for (const NamedUnit& u : units) jobs[u.unit]->emit(machine, *module, u.name);
@@ -39,7 +39,7 @@ std::string object_of(const std::vector<const Job*>& jobs, const std::vector<Nam
 }  // namespace
 
 Assembled assemble(const std::vector<Job>& jobs, const Target& target) {
-  Machine machine(target);
+  LlvmMachine machine(target);
   llvm::LLVMContext context;
   auto optimised = [&] {
     auto module = machine.make_module(context, "kernels");
@@ -55,12 +55,12 @@ Assembled assemble(const std::vector<Job>& jobs, const Target& target) {
 }
 
 std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target) {
-  std::vector<Unit> units;
+  std::vector<BatchUnit> units;
   std::vector<const Job*> job_of;  // by unit
   std::map<std::string, size_t> by_key;
   std::map<const Job*, size_t> unit_of;
   auto add = [&](const Job& job) {
-    Unit unit{job.key, nullptr, nullptr};
+    BatchUnit unit{job.key, nullptr, nullptr};
     auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
     if (fresh) {
       units.push_back(std::move(unit));
@@ -76,10 +76,10 @@ std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& targ
   codegen::Batch batch(
       std::move(units),
       {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
-       [&](const std::string& object) { return std::shared_ptr<Code>(load_object(object, target)); }});
+       [&](const std::string& object) { return std::shared_ptr<MachineCode>(load_object(object, target)); }});
   module->from_cache_ = batch.compile();
 
-  for (const Unit& u : batch.units())
+  for (const BatchUnit& u : batch.units())
     if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
       module->codes_.push_back(u.code);
   auto function_of = [&](const Job& job) {

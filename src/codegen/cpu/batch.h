@@ -17,7 +17,7 @@ struct Job {
   /// their places, and `emit` has it from the same.
   std::string key;
   /// Adds function `symbol` to the module. Runs on any thread; what it adds is the same each time.
-  std::function<void(const Machine& machine, llvm::Module& module, const std::string& symbol)> emit;
+  std::function<void(const LlvmMachine& machine, llvm::Module& module, const std::string& symbol)> emit;
   Sym work;  // over the symbols of whoever asked for the job
   int64_t grain = 1;
   bool reports = false;  // CompiledKernel::reports

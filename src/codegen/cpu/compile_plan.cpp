@@ -42,10 +42,10 @@ loops::PlanOptions plan_options(const Target& target) {
 namespace {
 
 /// What has to be compiled of a plan for this device.
-struct Work {
+struct PlanJobs {
   std::vector<Job> jobs;
   std::vector<size_t> kernels;                                          // of the plan, one for each job
-  std::vector<std::optional<gemm::ScheduledContraction>> contractions;  // PlanCode::contractions
+  std::vector<std::optional<gemm::ScheduledContraction>> contractions;  // PlanFunctions::contractions
 };
 
 Job contraction_of_step(const loops::Plan& plan, const loops::Step& step, const Target& target,
@@ -64,8 +64,8 @@ void log_kernel(const loops::Kernel& k, bool own,
   if (own && log_wanted("output_code")) log("output_code", emit_text(k, target, true));
 }
 
-Work work_of(const loops::Plan& plan, const Target& target) {
-  Work work;
+PlanJobs work_of(const loops::Plan& plan, const Target& target) {
+  PlanJobs work;
   work.contractions.resize(plan.kernels.size());
   std::vector<char> ours(plan.kernels.size());
   std::vector<std::optional<Job>> contractions(plan.kernels.size());
@@ -90,9 +90,9 @@ Work work_of(const loops::Plan& plan, const Target& target) {
 
 }  // namespace
 
-PlanCode compile(const loops::Plan& plan, const Target& target) {
-  Work work = work_of(plan, target);
-  PlanCode code;
+PlanFunctions compile(const loops::Plan& plan, const Target& target) {
+  PlanJobs work = work_of(plan, target);
+  PlanFunctions code;
   code.module = compile(work.jobs, target);
   code.contractions = std::move(work.contractions);
   code.kernels.resize(plan.kernels.size());

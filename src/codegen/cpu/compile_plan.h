@@ -8,7 +8,7 @@
 
 namespace bolt::codegen::cpu {
 
-struct PlanCode {
+struct PlanFunctions {
   std::unique_ptr<Module> module;  // owns the code
   /// By kernel of the plan; of an epilogue, the contraction that ends in it. Other devices' stay empty.
   std::vector<CompiledKernel> kernels;
@@ -17,7 +17,7 @@ struct PlanCode {
 };
 
 /// Error(User) when the host cannot run the target's code.
-BOLT_API PlanCode compile(const loops::Plan& plan, const Target& target = Target::host());
+BOLT_API PlanFunctions compile(const loops::Plan& plan, const Target& target = Target::host());
 /// The same code, not loaded, on any host.
 BOLT_API Assembled assemble(const loops::Plan& plan, const Target& target);
 /// The planner's questions, answered for `target`.

@@ -14,7 +14,7 @@ namespace bolt::codegen::cpu {
 using loops::Expr;
 using loops::ExprKind;
 
-Emitter::Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
+Emitter::Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, const LlvmMachine& machine,
                  llvm::Module& module, const std::string& name)
     : k_(kernel),
       s_(schedule),
@@ -248,7 +248,7 @@ void Emitter::store_kept(ExprId id, Sub s, Value value) {
   b_.CreateAlignedStore(value, p, alignment(expr(id).dtype));
 }
 
-void emit_kernel(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
+void emit_kernel(const loops::Kernel& kernel, const LoopSchedule& schedule, const LlvmMachine& machine,
                  llvm::Module& module, const std::string& name) {
   Emitter(kernel, schedule, machine, module, name).run();
 }

@@ -24,7 +24,7 @@
 namespace bolt::codegen::cpu {
 
 /// Adds function `name` to `module`. The kernel is normalised.
-void emit_kernel(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
+void emit_kernel(const loops::Kernel& kernel, const LoopSchedule& schedule, const LlvmMachine& machine,
                  llvm::Module& module, const std::string& name);
 
 }  // namespace bolt::codegen::cpu

@@ -187,9 +187,10 @@ namespace {
 /// Rows of a square -> its columns, with shuffles that have their order in the instruction: within lanes of
 /// 128 bits by interleaving ever larger granules, then whole lanes by taking even and odd ones apart.
 /// (Shuffles across lanes by a register of indices take twice as long or more.)
-class Turn {
+class SquareTurn {
  public:
-  Turn(Builder& b, std::vector<llvm::Value*>& rows) : b_(b), rows_(rows), n_(static_cast<int>(rows.size())) {
+  SquareTurn(Builder& b, std::vector<llvm::Value*>& rows)
+      : b_(b), rows_(rows), n_(static_cast<int>(rows.size())) {
     const int bits = static_cast<int>(rows[0]->getType()->getScalarSizeInBits());
     lane_ = std::min(n_, std::max(1, 128 / bits));
   }
@@ -270,7 +271,7 @@ bool Emitter::load_square(ExprId id) {
     Value row = b_.CreateInBoundsGEP(element, base.value, b_.CreateMul(lane, stride.value));
     rows.push_back(b_.CreateAlignedLoad(row_type, row, alignment(e.dtype)));
   }
-  Turn(b_, rows).run();
+  SquareTurn(b_, rows).run();
   for (int t = 0; t < s_.lanes; ++t)
     remember({KeyKind::Expr, nullptr, id, 0, t}, ops_.from_memory(rows[static_cast<size_t>(t)], e.dtype), d);
   return true;

@@ -22,7 +22,7 @@ class Emitter {
  public:
   using Value = llvm::Value*;
   using ExprId = loops::ExprId;
-  Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, const Machine& machine,
+  Emitter(const loops::Kernel& kernel, const LoopSchedule& schedule, const LlvmMachine& machine,
           llvm::Module& module, const std::string& name);
   void run();
 

@@ -31,7 +31,8 @@ Job job_of(loops::Kernel kernel, const std::string& name, const Syms& passed, co
   Job job;
   job.name = name;
   job.key = loops::print(*normal);
-  job.emit = [normal, plan, whole](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+  job.emit = [normal, plan, whole](const LlvmMachine& machine, llvm::Module& module,
+                                   const std::string& symbol) {
     loops::verify(whole ? *whole : *normal);
     emit_kernel(*normal, *plan, machine, module, symbol);
   };
@@ -43,7 +44,7 @@ Job job_of(loops::Kernel kernel, const std::string& name, const Syms& passed, co
 
 /// All of a kernel's functions, in a module of their own: "kernel" and, of a split one, "second".
 std::unique_ptr<llvm::Module> emit_all(const loops::Kernel& kernel, const Target& target,
-                                       const Machine& machine, llvm::LLVMContext& context) {
+                                       const LlvmMachine& machine, llvm::LLVMContext& context) {
   auto module = machine.make_module(context, kernel.name);
   const Job job = kernel_job(kernel, target);
   job.emit(machine, *module, "kernel");
@@ -55,7 +56,7 @@ std::unique_ptr<llvm::Module> emit_all(const loops::Kernel& kernel, const Target
 
 Job kernel_job(const loops::Kernel& kernel, const Target& target) {
   loops::Kernel normal = loops::with_symbols_by_place(normalise(kernel));
-  std::optional<Split> split = split_reduction(normal, target);
+  std::optional<SplitKernel> split = split_reduction(normal, target);
   if (!split) return job_of(std::move(normal), kernel.name, kernel.symbols, target);
   auto whole = std::make_shared<const loops::Kernel>(std::move(normal));
   Job job = job_of(std::move(split->first), kernel.name, kernel.symbols, target, whole);
@@ -84,7 +85,7 @@ Assembled assemble(const std::vector<loops::Kernel>& kernels, const Target& targ
 }
 
 std::string emit_text(const loops::Kernel& kernel, const Target& target, bool optimised) {
-  Machine machine(target);
+  LlvmMachine machine(target);
   llvm::LLVMContext context;
   auto module = emit_all(kernel, target, machine, context);
   if (optimised) machine.optimise(*module);

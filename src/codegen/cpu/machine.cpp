@@ -80,9 +80,9 @@ size_t pages(size_t bytes) {
 }
 
 /// One anonymous mapping for all of an object's sections, writable until finalizeMemory.
-class Arena final : public llvm::RTDyldMemoryManager {
+class ObjectMemory final : public llvm::RTDyldMemoryManager {
  public:
-  ~Arena() override {
+  ~ObjectMemory() override {
     if (base_) munmap(base_, size_);
   }
   size_t bytes() const { return size_; }
@@ -128,7 +128,7 @@ class Arena final : public llvm::RTDyldMemoryManager {
   size_t size_ = 0, code_ = 0, code_end_ = 0, data_ = 0;
 };
 
-class LoadedCode final : public Code {
+class LoadedCode final : public MachineCode {
  public:
   explicit LoadedCode(std::string_view object) : linker_(arena_, arena_) {
     auto file = llvm::object::ObjectFile::createELFObjectFile(
@@ -147,13 +147,13 @@ class LoadedCode final : public Code {
   size_t bytes() const override { return arena_.bytes(); }
 
  private:
-  Arena arena_;
+  ObjectMemory arena_;
   llvm::RuntimeDyld linker_;
 };
 
 }  // namespace
 
-std::unique_ptr<Code> load_object(std::string_view object, const Target& target) {
+std::unique_ptr<MachineCode> load_object(std::string_view object, const Target& target) {
   require_host_runs(target);
   return std::make_unique<LoadedCode>(object);
 }
@@ -204,16 +204,16 @@ class IdleMachines {
 
 }  // namespace
 
-Machine::Machine(const Target& target)
+LlvmMachine::LlvmMachine(const Target& target)
     : target_(target), machine_(IdleMachines::get().take(target)), exceptions_(std::uncaught_exceptions()) {}
 
-Machine::~Machine() {
+LlvmMachine::~LlvmMachine() {
   // One that LLVM left in the middle of something is not used again.
   if (std::uncaught_exceptions() == exceptions_) IdleMachines::get().give_back(target_, std::move(machine_));
 }
 
-std::unique_ptr<llvm::Module> Machine::make_module(llvm::LLVMContext& context,
-                                                   const std::string& name) const {
+std::unique_ptr<llvm::Module> LlvmMachine::make_module(llvm::LLVMContext& context,
+                                                       const std::string& name) const {
   auto module = std::make_unique<llvm::Module>(name, context);
   module->setTargetTriple(kTriple);
   module->setDataLayout(machine_->createDataLayout());
@@ -221,7 +221,7 @@ std::unique_ptr<llvm::Module> Machine::make_module(llvm::LLVMContext& context,
   return module;
 }
 
-void Machine::set_attributes(llvm::Function& function) const {
+void LlvmMachine::set_attributes(llvm::Function& function) const {
   const IsaFlags flags = isa_flags(target_.isa);
   function.addFnAttr(llvm::Attribute::NoUnwind);
   function.addFnAttr("prefer-vector-width", flags.vector_bits);
@@ -231,7 +231,7 @@ void Machine::set_attributes(llvm::Function& function) const {
   function.addFnAttr("target-features", feature_string(target_));
 }
 
-void Machine::optimise(llvm::Module& module) const {
+void LlvmMachine::optimise(llvm::Module& module) const {
 #ifndef NDEBUG
   std::string text;
   llvm::raw_string_ostream out(text);
@@ -248,7 +248,7 @@ void Machine::optimise(llvm::Module& module) const {
   passes.doFinalization();
 }
 
-std::string Machine::generate(llvm::Module& module, bool text) const {
+std::string LlvmMachine::generate(llvm::Module& module, bool text) const {
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream out(bytes);
   llvm::legacy::PassManager passes;
@@ -259,7 +259,7 @@ std::string Machine::generate(llvm::Module& module, bool text) const {
   return {bytes.begin(), bytes.end()};
 }
 
-std::string Machine::object(llvm::Module& module) const { return generate(module, false); }
-std::string Machine::assembly(llvm::Module& module) const { return generate(module, true); }
+std::string LlvmMachine::object(llvm::Module& module) const { return generate(module, false); }
+std::string LlvmMachine::assembly(llvm::Module& module) const { return generate(module, true); }
 
 }  // namespace bolt::codegen::cpu

@@ -2,16 +2,15 @@
 // llvm::Module -> an object's bytes -> functions in memory. The only door to LLVM's back end.
 //
 // Three steps, apart because the disk cache sits between the second and the third:
-//   prepare   gives a fresh module the target's triple, data layout and CPU features
-//   compile   optimises with a short pipeline (the emitters write nearly final vector code, so inlining,
-//   unrolling and
-//             vectorisation have nothing to do) and returns a relocatable ELF object
-//   Code      maps an object into memory, resolves it against a fixed table of helpers, and gives out
-//   addresses
+//   prepare       gives a fresh module the target's triple, data layout and CPU features
+//   compile       optimises with a short pipeline (the emitters write nearly final vector code, so inlining,
+//                 unrolling and vectorisation have nothing to do) and returns a relocatable ELF object
+//   MachineCode   maps an object into memory, resolves it against a fixed table of helpers, and gives out
+//                 addresses
 //
-// Nothing is shared between threads: each compiling thread has a Machine and an LLVMContext to itself. Code
-// may be used from any thread. Emitted functions never unwind and never call anything outside the helper
-// table (helpers.cpp).
+// Nothing is shared between threads: each compiling thread has an LlvmMachine and an LLVMContext to itself.
+// MachineCode may be used from any thread. Emitted functions never unwind and never call anything outside the
+// helper table (helpers.cpp).
 #pragma once
 
 #include <memory>
@@ -32,12 +31,12 @@ namespace bolt::codegen::cpu {
 
 /// Maps an object of `target`'s instructions. Error(User) when the host cannot run them. `object` may come
 /// from disk: a damaged one throws Error(Internal), it never maps half.
-std::unique_ptr<Code> load_object(std::string_view object, const Target& target);
+std::unique_ptr<MachineCode> load_object(std::string_view object, const Target& target);
 
-class Machine {
+class LlvmMachine {
  public:
-  explicit Machine(const Target& target);
-  ~Machine();
+  explicit LlvmMachine(const Target& target);
+  ~LlvmMachine();
   const Target& target() const { return target_; }
 
   std::unique_ptr<llvm::Module> make_module(llvm::LLVMContext& context, const std::string& name) const;

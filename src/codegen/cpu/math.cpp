@@ -340,11 +340,11 @@ Math::Value Math::asin_tail(Value z) const { return b_.CreateFMul(z, poly(z, kAs
 namespace {
 
 /// sqrt(z) and what its rounding lost.
-struct Root {
+struct RootWithTail {
   llvm::Value *root, *tail;
 };
 
-Root root_with_tail(const Math& m, Builder& b, llvm::Value* z) {
+RootWithTail root_with_tail(const Math& m, Builder& b, llvm::Value* z) {
   llvm::Value* s = m.sqrt(z);
   llvm::Value* tail = b.CreateFDiv(m.fnma(s, s, z), b.CreateFAdd(s, s));
   llvm::Value* zero = b.CreateFCmpOEQ(z, m.constant(z, 0));
@@ -361,7 +361,7 @@ Math::Value Math::asin(Value x) const {
   Value z = b_.CreateSelect(big, b_.CreateFMul(b_.CreateFSub(constant(x, 1), a), constant(x, 0.5)),
                             b_.CreateFMul(a, a));
   Value tail = asin_tail(z);
-  Root s = root_with_tail(*this, b_, z);
+  RootWithTail s = root_with_tail(*this, b_, z);
   Value half = b_.CreateFAdd(s.root, fma(s.root, tail, b_.CreateFSub(s.tail, constant(x, kPiTail / 4))));
   Value far = b_.CreateFSub(constant(x, kPi / 2), b_.CreateFAdd(half, half));
   return copysign(b_.CreateSelect(big, far, fma(a, tail, a)), x);
@@ -374,7 +374,7 @@ Math::Value Math::acos(Value x) const {
   Value z = b_.CreateSelect(big, b_.CreateFMul(b_.CreateFSub(constant(x, 1), a), constant(x, 0.5)),
                             b_.CreateFMul(a, a));
   Value tail = asin_tail(z);
-  Root s = root_with_tail(*this, b_, z);
+  RootWithTail s = root_with_tail(*this, b_, z);
   Value near_one = b_.CreateFAdd(s.root, fma(s.root, tail, s.tail));
   near_one = b_.CreateFAdd(near_one, near_one);
   Value half = b_.CreateFAdd(s.root, fma(s.root, tail, b_.CreateFSub(s.tail, constant(x, kPiTail / 2))));

@@ -19,28 +19,30 @@ using loops::ScalarOp;
 namespace {
 
 /// A value of 64 bits that has no sign, as philox.h computes with it.
-struct Word {
+struct UnsignedWord {
   Builder& b;
   llvm::Value* value;
 
-  Word made(llvm::Value* v) const { return {b, v}; }
-  Word whole(uint64_t v) const { return made(llvm::ConstantInt::get(value->getType(), v)); }
-  Word& operator=(const Word& other) {
+  UnsignedWord made(llvm::Value* v) const { return {b, v}; }
+  UnsignedWord whole(uint64_t v) const { return made(llvm::ConstantInt::get(value->getType(), v)); }
+  UnsignedWord& operator=(const UnsignedWord& other) {
     value = other.value;
     return *this;
   }
-  Word(const Word&) = default;
-  Word(Builder& builder, llvm::Value* v) : b(builder), value(v) {}
+  UnsignedWord(const UnsignedWord&) = default;
+  UnsignedWord(Builder& builder, llvm::Value* v) : b(builder), value(v) {}
 };
-Word operator*(Word x, Word y) { return x.made(x.b.CreateMul(x.value, y.value)); }
-Word operator+(Word x, Word y) { return x.made(x.b.CreateAdd(x.value, y.value)); }
-Word operator^(Word x, Word y) { return x.made(x.b.CreateXor(x.value, y.value)); }
-Word operator/(Word x, Word y) { return x.made(x.b.CreateUDiv(x.value, y.value)); }
-Word operator%(Word x, Word y) { return x.made(x.b.CreateURem(x.value, y.value)); }
-Word operator*(Word x, uint64_t y) { return x * x.whole(y); }
-Word operator+(Word x, uint64_t y) { return x + x.whole(y); }
-Word operator&(Word x, uint64_t y) { return x.made(x.b.CreateAnd(x.value, x.whole(y).value)); }
-Word operator>>(Word x, int y) {
+UnsignedWord operator*(UnsignedWord x, UnsignedWord y) { return x.made(x.b.CreateMul(x.value, y.value)); }
+UnsignedWord operator+(UnsignedWord x, UnsignedWord y) { return x.made(x.b.CreateAdd(x.value, y.value)); }
+UnsignedWord operator^(UnsignedWord x, UnsignedWord y) { return x.made(x.b.CreateXor(x.value, y.value)); }
+UnsignedWord operator/(UnsignedWord x, UnsignedWord y) { return x.made(x.b.CreateUDiv(x.value, y.value)); }
+UnsignedWord operator%(UnsignedWord x, UnsignedWord y) { return x.made(x.b.CreateURem(x.value, y.value)); }
+UnsignedWord operator*(UnsignedWord x, uint64_t y) { return x * x.whole(y); }
+UnsignedWord operator+(UnsignedWord x, uint64_t y) { return x + x.whole(y); }
+UnsignedWord operator&(UnsignedWord x, uint64_t y) {
+  return x.made(x.b.CreateAnd(x.value, x.whole(y).value));
+}
+UnsignedWord operator>>(UnsignedWord x, int y) {
   return x.made(x.b.CreateLShr(x.value, x.whole(static_cast<uint64_t>(y)).value));
 }
 
@@ -235,8 +237,8 @@ Ops::Value Ops::shift(bool left, bool is_signed, Value a, Value b) const {
 
 /// (seed, offset, threads, vector, position); see support/philox.h.
 Ops::Value Ops::random(llvm::ArrayRef<Value> a) const {
-  auto word = [&](size_t i) { return Word(b_, a[i]); };
-  const philox::Drawn<Word> drawn = philox::drawn_at(word(0), word(1), word(2), word(3), word(4));
+  auto word = [&](size_t i) { return UnsignedWord(b_, a[i]); };
+  const philox::Drawn<UnsignedWord> drawn = philox::drawn_at(word(0), word(1), word(2), word(3), word(4));
   Value bits = drawn.four[3].value;
   for (uint64_t i = 0; i < 3; ++i)
     bits = b_.CreateSelect(b_.CreateICmpEQ(drawn.which.value, drawn.which.whole(i).value),

@@ -27,12 +27,12 @@ class Splitter {
  public:
   Splitter(const Kernel& k, const Target& t) : k_(k), target_(t) {}
 
-  std::optional<Split> run() {
+  std::optional<SplitKernel> run() {
     if (!splittable()) return std::nullopt;
     const LoopSchedule whole = schedule(k_, target_);
     if (!whole.work.is_const() || whole.work.value() >= kEnoughItems) return std::nullopt;
     if (!choose_chunks(whole)) return std::nullopt;
-    Split s{first(), second(), 0};
+    SplitKernel s{first(), second(), 0};
     s.scratch_bytes = static_cast<int64_t>(reductions_.size()) * chunks_ * results_ *
                       dtype_bytes(k_.exprs[static_cast<size_t>(reductions_[0])].dtype);
     return s;
@@ -189,7 +189,7 @@ class Splitter {
 
 }  // namespace
 
-std::optional<Split> split_reduction(const Kernel& kernel, const Target& target) {
+std::optional<SplitKernel> split_reduction(const Kernel& kernel, const Target& target) {
   return Splitter(kernel, target).run();
 }
 

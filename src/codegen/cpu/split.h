@@ -28,12 +28,12 @@
 
 namespace bolt::codegen::cpu {
 
-struct Split {
+struct SplitKernel {
   loops::Kernel first, second;
   int64_t scratch_bytes;
 };
 
 /// `kernel` is normalised. Nothing: it has enough work items, or cannot be split.
-BOLT_API std::optional<Split> split_reduction(const loops::Kernel& kernel, const Target& target);
+BOLT_API std::optional<SplitKernel> split_reduction(const loops::Kernel& kernel, const Target& target);
 
 }  // namespace bolt::codegen::cpu

@@ -31,7 +31,7 @@ std::string function_name(const std::string& kernel, const std::string& name) {
 
 class Compilation::Texts {
  public:
-  explicit Texts(const Target& target)
+  explicit Texts(const CudaTarget& target)
       : target_(target),
         options_(target.options),
         target_key_("cuda sm_" + std::to_string(target.capability) + " nvrtc " + nvrtc(target).version() +
@@ -41,7 +41,7 @@ class Compilation::Texts {
 
   void add(const loops::Kernel& kernel, bool listed, const std::vector<char>& numbers, int schedule) {
     const loops::Kernel k = loops::normalise(kernel);
-    CompiledKernel& c = code_.kernels.emplace_back();
+    KernelLaunches& c = code_.kernels.emplace_back();
     c.name = kernel.name;
     c.symbols = k.symbols;
     c.buffers = k.buffers.size();
@@ -53,7 +53,7 @@ class Compilation::Texts {
     std::vector<size_t>& units = unit_of_.emplace_back();
     if (!c.refused.empty()) return;
     if (auto form = listed ? list_form(k, options_) : std::nullopt) return add_list(c, *form, numbers, units);
-    Options options = options_;
+    ScheduleOptions options = options_;
     options.wider = kWider[schedule];
     Parts all = parts(k, options);
     c.scratch = std::move(all.scratch);
@@ -70,16 +70,16 @@ class Compilation::Texts {
     batch_.emplace(
         std::move(units_),
         Compiler{target_key_, [this](const std::vector<NamedUnit>& share) { return cubin_of(share); },
-                 [](const std::string& object) { return std::shared_ptr<Code>(new Cubin(object)); }});
+                 [](const std::string& object) { return std::shared_ptr<MachineCode>(new Cubin(object)); }});
   }
-  const std::vector<CompiledKernel>& kernels() const { return code_.kernels; }
+  const std::vector<KernelLaunches>& kernels() const { return code_.kernels; }
 
-  PlanCode finish() {
+  PlanLaunches finish() {
     code_.from_cache = batch_->compile();
     for (size_t i = 0; i < code_.kernels.size(); ++i)
       for (size_t j = 0; j < unit_of_[i].size(); ++j) {
-        const Unit& u = batch_->units()[unit_of_[i][j]];
-        Launch& launch = code_.kernels[i].launches[j];
+        const BatchUnit& u = batch_->units()[unit_of_[i][j]];
+        GridLaunch& launch = code_.kernels[i].launches[j];
         launch.code = std::static_pointer_cast<const Cubin>(u.code);
         launch.function = *static_cast<const std::string*>(u.function);
       }
@@ -88,12 +88,12 @@ class Compilation::Texts {
   }
 
  private:
-  static const Nvrtc& nvrtc(const Target& target) {
+  static const Nvrtc& nvrtc(const CudaTarget& target) {
     BOLT_CHECK(target.nvrtc, "a CUDA target without a compiler");
     return *target.nvrtc;
   }
 
-  void add_list(CompiledKernel& c, ListForm& form, const std::vector<char>& numbers,
+  void add_list(KernelLaunches& c, ListForm& form, const std::vector<char>& numbers,
                 std::vector<size_t>& units) {
     c.values = form.values;
     c.scratch = std::move(form.parts.scratch);
@@ -101,7 +101,7 @@ class Compilation::Texts {
     c.scratch_bytes = form.known(form.parts.scratch_bytes);
     for (size_t i = 0; i < form.parts.list.size(); ++i) {
       units.push_back(add_launch(c, form.parts.list[i], form.schedules[i], form.text(i, kAnyName, numbers)));
-      Launch& launch = c.launches.back();
+      GridLaunch& launch = c.launches.back();
       launch.most = form.most[i];
       launch.count = form.known(launch.count);
       launch.blocks = form.known(launch.blocks);
@@ -109,8 +109,8 @@ class Compilation::Texts {
     }
   }
 
-  size_t add_launch(CompiledKernel& c, Part& part, const Schedule& s, std::string text) {
-    Launch& launch = c.launches.emplace_back();
+  size_t add_launch(KernelLaunches& c, Part& part, const Schedule& s, std::string text) {
+    GridLaunch& launch = c.launches.emplace_back();
     launch.buffers = std::move(part.buffers);
     launch.reports = part.kernel.has_checks();
     launch.narrow = s.narrow;
@@ -120,7 +120,7 @@ class Compilation::Texts {
     launch.threads = s.threads;
     launch.shared_bytes = shared_bytes(part.kernel, s);
     launch.cluster = s.cluster;
-    Unit unit{std::move(text), nullptr, nullptr};
+    BatchUnit unit{std::move(text), nullptr, nullptr};
     if (log_wanted("schedule")) log("schedule", c.name + ": " + print(s));
     if (log_wanted("output_code")) log("output_code", "// " + c.name + ": " + print(s) + "\n" + unit.key);
     const auto [it, fresh] = by_text_.try_emplace(unit.key, units_.size());
@@ -143,19 +143,19 @@ class Compilation::Texts {
   }
 
   void count_bytes() {
-    std::vector<const Code*> seen;
-    for (const Unit& u : batch_->units())
+    std::vector<const MachineCode*> seen;
+    for (const BatchUnit& u : batch_->units())
       if (std::find(seen.begin(), seen.end(), u.code.get()) == seen.end()) {
         seen.push_back(u.code.get());
         code_.code_bytes += u.code->bytes();
       }
   }
 
-  const Target target_;
-  Options options_;
+  const CudaTarget target_;
+  ScheduleOptions options_;
   const std::string target_key_;
-  PlanCode code_;
-  std::vector<Unit> units_;  // until they are a batch
+  PlanLaunches code_;
+  std::vector<BatchUnit> units_;  // until they are a batch
   std::optional<Batch> batch_;
   std::vector<std::string> name_of_;  // by unit: the first kernel that is it
   std::map<std::string, size_t> by_text_;
@@ -173,9 +173,9 @@ void* Cubin::address(const std::string& name) const {
   return nullptr;
 }
 
-Syms CompiledKernel::extents() const {
+Syms KernelLaunches::extents() const {
   Syms all;
-  for (const Launch& l : launches) {
+  for (const GridLaunch& l : launches) {
     all.push_back(l.blocks);
     all.push_back(l.count);
     all.push_back(l.points);
@@ -185,7 +185,7 @@ Syms CompiledKernel::extents() const {
   return all;
 }
 
-Compilation::Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
+Compilation::Compilation(const std::vector<loops::Kernel>& kernels, const CudaTarget& target,
                          const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers,
                          const std::vector<int>& schedules)
     : texts_(std::make_unique<Texts>(target)) {
@@ -197,11 +197,11 @@ Compilation::Compilation(const std::vector<loops::Kernel>& kernels, const Target
 
 Compilation::~Compilation() = default;
 
-const std::vector<CompiledKernel>& Compilation::kernels() const { return texts_->kernels(); }
-PlanCode Compilation::finish() { return texts_->finish(); }
+const std::vector<KernelLaunches>& Compilation::kernels() const { return texts_->kernels(); }
+PlanLaunches Compilation::finish() { return texts_->finish(); }
 
-PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
-                 const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers) {
+PlanLaunches compile(const std::vector<loops::Kernel>& kernels, const CudaTarget& target,
+                     const std::vector<char>& listed, const std::vector<std::vector<char>>& numbers) {
   return Compilation(kernels, target, listed, numbers).finish();
 }
 

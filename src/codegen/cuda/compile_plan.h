@@ -21,15 +21,15 @@
 
 namespace bolt::codegen::cuda {
 
-struct Target {
+struct CudaTarget {
   int capability = 90;  // 90: sm_90
   std::shared_ptr<const Nvrtc> nvrtc;
-  Options options;
+  ScheduleOptions options;
 };
 
 /// Machine code of some functions, as cuModuleLoadData takes it. What `address` gives is not where a function
 /// lies, which only a context knows, but its name there: a std::string that lives as long as this.
-class BOLT_API Cubin final : public Code {
+class BOLT_API Cubin final : public MachineCode {
  public:
   explicit Cubin(std::string bytes) : image_(std::move(bytes)) {}
   void* address(const std::string& name) const override;
@@ -41,7 +41,7 @@ class BOLT_API Cubin final : public Code {
   mutable std::map<std::string, std::string> names_;  // filled while the batch is compiled, by one thread
 };
 
-struct Launch {
+struct GridLaunch {
   std::shared_ptr<const Cubin> code;
   std::string function;      // its name there
   std::vector<int> buffers;  // by argument: the kernel's buffer, or, from their number on, a scratch
@@ -55,7 +55,7 @@ struct Launch {
   int most = 0;     // it takes a list of so many (lists.h); 0: the arguments of one
 };
 
-struct CompiledKernel {
+struct KernelLaunches {
   std::string name;
   std::string refused;  // why there is no code; else empty
   Syms symbols;         // what the sizes here are functions of, in the order in which a launch gets them
@@ -63,7 +63,7 @@ struct CompiledKernel {
   std::vector<char> number_bytes;  // by buffer: of the number that is the argument; 0: its address is
   std::vector<int64_t> values;     // arguments behind the symbols'
   bool reports = false;
-  std::vector<Launch> launches;  // one after the other
+  std::vector<GridLaunch> launches;  // one after the other
   std::vector<Scratch> scratch;
   Sym scratch_bytes = 0;
 
@@ -72,8 +72,8 @@ struct CompiledKernel {
   Syms extents() const;
 };
 
-struct PlanCode {
-  std::vector<CompiledKernel> kernels;  // as the plan's
+struct PlanLaunches {
+  std::vector<KernelLaunches> kernels;  // as the plan's
   bool from_cache = true;               // nothing had to be compiled
   size_t code_bytes = 0;
 };
@@ -84,15 +84,15 @@ class BOLT_API Compilation {
   /// `listed`, by kernel: it is launched together with others where it has that form. Empty: none is.
   /// `numbers`, by kernel and buffer: loops::numbers_of its steps. `schedules`, by kernel:
   /// loops::Step::schedule.
-  Compilation(const std::vector<loops::Kernel>& kernels, const Target& target,
+  Compilation(const std::vector<loops::Kernel>& kernels, const CudaTarget& target,
               const std::vector<char>& listed = {}, const std::vector<std::vector<char>>& numbers = {},
               const std::vector<int>& schedules = {});
   ~Compilation();
 
   /// All is known of them but their launches' code, and its names.
-  const std::vector<CompiledKernel>& kernels() const;
+  const std::vector<KernelLaunches>& kernels() const;
   /// Once, on any thread.
-  PlanCode finish();
+  PlanLaunches finish();
 
  private:
   class Texts;
@@ -100,8 +100,8 @@ class BOLT_API Compilation {
 };
 
 /// Both.
-BOLT_API PlanCode compile(const std::vector<loops::Kernel>& kernels, const Target& target,
-                          const std::vector<char>& listed = {},
-                          const std::vector<std::vector<char>>& numbers = {});
+BOLT_API PlanLaunches compile(const std::vector<loops::Kernel>& kernels, const CudaTarget& target,
+                              const std::vector<char>& listed = {},
+                              const std::vector<std::vector<char>>& numbers = {});
 
 }  // namespace bolt::codegen::cuda

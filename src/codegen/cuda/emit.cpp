@@ -6,8 +6,8 @@
 //   lane     in either: an unrolled loop over the `vector` elements of dimension `inner`
 //
 // An expression stands at the outermost level that its dimensions allow, outside the lane loop where it does
-// not vary along `inner` or is a wide load. Where rows lie side by side (Way::Columns) `inner` counts rows,
-// so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
+// not vary along `inner` or is a wide load. Where rows lie side by side (Mapping::Columns) `inner` counts
+// rows, so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
 // dimension i (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is
 // kept from sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once, t<n> a square
 // of load n that is being turned, r<n> the random numbers of a vector.
@@ -38,9 +38,9 @@ namespace {
 
 std::string str(int64_t n) { return std::to_string(n); }
 
-class Emitter {
+class CudaEmitter {
  public:
-  Emitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
+  CudaEmitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
       : k_(k),
         s_(s),
         most_(most),
@@ -51,7 +51,7 @@ class Emitter {
   std::string run(const std::string& name) {
     signature(name);
     depth_ = 1;
-    s_.way == Way::Tile ? tile() : rows_or_points();
+    s_.way == Mapping::Tile ? tile() : rows_or_points();
     depth_ = 0;
     line("}");
     return out_;
@@ -78,9 +78,9 @@ class Emitter {
     return !st.combines() && is_wide(k_, s_, st.index, st.gather, st.mask);
   }
   bool turned(ExprId id) const { return is_turned(s_, expr(id)); }
-  bool is_block() const { return s_.way == Way::Block; }
+  bool is_block() const { return s_.way == Mapping::Block; }
   /// Threads without a row of their own take part in what a block does together.
-  bool stays() const { return s_.way == Way::Columns && s_.group > 1; }
+  bool stays() const { return s_.way == Mapping::Columns && s_.group > 1; }
 
   // ---- lines
 
@@ -401,7 +401,7 @@ class Emitter {
       return;
     }
     const std::string rows = str(s_.rows());
-    const bool beside = s_.way == Way::Columns;
+    const bool beside = s_.way == Mapping::Columns;
     if (s_.group > 1)
       line("const int lane = threadIdx.x " + (beside ? "/ " + rows : "% " + str(s_.group)) + ";");
     const std::string mine = s_.group == 1 ? "threadIdx.x"
@@ -638,7 +638,7 @@ class Emitter {
             all + ")";
     else if (is_block())
       all = "across_block<" + op + ", " + str(s_.threads) + ">(" + all + ")";
-    else if (s_.way == Way::Warp)
+    else if (s_.way == Mapping::Warp)
       all = "across_warp<" + op + ">(" + all + ")";
     else if (s_.group > 1)
       all = "across_rows<" + op + ", " + str(s_.rows()) + ", " + str(s_.group) + ">(" + all + ")";
@@ -787,11 +787,11 @@ class Emitter {
 
 std::string emit_kernel(const Kernel& kernel, const Schedule& schedule, const std::string& name, int most,
                         const std::vector<char>& numbers) {
-  return Emitter(kernel, schedule, most, numbers).run(name);
+  return CudaEmitter(kernel, schedule, most, numbers).run(name);
 }
 
-Program emit(const std::vector<Kernel>& kernels, const Options& options) {
-  Program p{std::string(prelude()), {}};
+CudaSource emit(const std::vector<Kernel>& kernels, const ScheduleOptions& options) {
+  CudaSource p{std::string(prelude()), {}};
   for (const Kernel& kernel : kernels) {
     const Kernel k = loops::normalise(kernel);
     const std::string name = "bolt_" + identifier(kernel.name), refused = refusal(k);

@@ -23,11 +23,11 @@ BOLT_API std::string emit_kernel(const loops::Kernel& kernel, const Schedule& sc
                                  const std::string& name, int most = 0,
                                  const std::vector<char>& numbers = {});
 
-struct Program {
+struct CudaSource {
   std::string text;
   std::vector<std::string> names;  // of the functions
 };
 /// Prelude and kernels, each in its parts (parts.h). A kernel that is refused is a comment with the reason.
-BOLT_API Program emit(const std::vector<loops::Kernel>& kernels, const Options& options = {});
+BOLT_API CudaSource emit(const std::vector<loops::Kernel>& kernels, const ScheduleOptions& options = {});
 
 }  // namespace bolt::codegen::cuda

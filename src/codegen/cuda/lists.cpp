@@ -49,7 +49,7 @@ std::string ListForm::text(size_t part, const std::string& name, const std::vect
   return emit_kernel(p.kernel, schedules[part], name, most[part], p.by_buffer(numbers));
 }
 
-std::optional<ListForm> list_form(const Kernel& kernel, Options options) {
+std::optional<ListForm> list_form(const Kernel& kernel, ScheduleOptions options) {
   if (!refusal(kernel).empty() || kernel.has_checks()) return std::nullopt;
   ListForm form;
   const Kernel k = of_any_length(kernel, &form);
@@ -65,7 +65,7 @@ std::optional<ListForm> list_form(const Kernel& kernel, Options options) {
   return form;
 }
 
-std::string list_key(const Kernel& kernel, const Options& options, const std::vector<char>& numbers) {
+std::string list_key(const Kernel& kernel, const ScheduleOptions& options, const std::vector<char>& numbers) {
   const auto form = list_form(loops::normalise(kernel), options);
   std::string key;
   for (size_t i = 0; form && i < form->parts.list.size(); ++i) {

@@ -35,10 +35,10 @@ struct ListForm {
 };
 
 /// The kernel is normalised. Nothing: it can only be launched by itself.
-std::optional<ListForm> list_form(const loops::Kernel& kernel, Options options);
+std::optional<ListForm> list_form(const loops::Kernel& kernel, ScheduleOptions options);
 
 /// What kernels have in common that may be launched as one; "": this one is launched by itself.
-BOLT_API std::string list_key(const loops::Kernel& kernel, const Options& options,
+BOLT_API std::string list_key(const loops::Kernel& kernel, const ScheduleOptions& options,
                               const std::vector<char>& numbers = {});
 
 }  // namespace bolt::codegen::cuda

@@ -133,7 +133,7 @@ struct Chunks {
 
 class Splitter {
  public:
-  Splitter(Kernel k, const Options& options) : k_(std::move(k)), options_(options) {
+  Splitter(Kernel k, const ScheduleOptions& options) : k_(std::move(k)), options_(options) {
     known_.assign(k_.exprs.size(), -1);
   }
 
@@ -222,7 +222,7 @@ class Splitter {
     if (!s.blocks.is_const() || s.blocks.value() >= kEnoughBlocks || !options_.split) return {};
     const Sym length = points(first.reduce_dims), all = length * points(first.dims);
     if (all.is_const() && all.value() < kWorthElements) return {};
-    return cut(first.reduce_dims, s.way == Way::Columns, s.blocks.value(), length);
+    return cut(first.reduce_dims, s.way == Mapping::Columns, s.blocks.value(), length);
   }
 
   /// The outermost reduced dimension that is long enough, so that what is read stays in long runs, or else
@@ -401,7 +401,7 @@ class Splitter {
   }
 
   const Kernel k_;
-  const Options& options_;
+  const ScheduleOptions& options_;
   std::vector<int> known_;  // by expression: the scratch that holds it, or -1
   bool several_ = false;
   size_t pending_ = 0;
@@ -438,7 +438,7 @@ std::vector<char> Part::by_buffer(const std::vector<char>& of_whole) const {
   return here;
 }
 
-Parts parts(const Kernel& kernel, const Options& options) {
+Parts parts(const Kernel& kernel, const ScheduleOptions& options) {
   return Splitter(without_round_trips(kernel), options).run();
 }
 

@@ -51,6 +51,6 @@ struct Parts {
 };
 
 /// The kernel is normalised and not refused.
-BOLT_API Parts parts(const loops::Kernel& kernel, const Options& options = {});
+BOLT_API Parts parts(const loops::Kernel& kernel, const ScheduleOptions& options = {});
 
 }  // namespace bolt::codegen::cuda

@@ -28,7 +28,7 @@ constexpr int64_t kHeldElements = 32;
 constexpr int64_t kVectorsPerThread = 4;
 
 /// Threads of a block, where `usual` would be; no more than `most`.
-int threads(int usual, const Options& options, int most = kMaxThreads) {
+int threads(int usual, const ScheduleOptions& options, int most = kMaxThreads) {
   const int asked = options.wider < 0 ? usual >> -options.wider : usual << options.wider;
   return std::clamp(asked, kWarp, most);
 }
@@ -45,7 +45,7 @@ Sym points(const Kernel& k, const std::vector<int>& dims) {
   return n;
 }
 
-struct Place {
+struct AccessedPlace {
   Sym index;
   const std::vector<GatherTerm>& gather;
   loops::ExprId mask;
@@ -56,14 +56,14 @@ struct Place {
 template <typename F>
 void each_access(const Kernel& k, F&& f) {
   for (const Expr& e : k.exprs)
-    if (e.kind == ExprKind::Load) f(Place{e.index, e.gather, e.mask, e.dtype, false});
+    if (e.kind == ExprKind::Load) f(AccessedPlace{e.index, e.gather, e.mask, e.dtype, false});
   for (const loops::Store& s : k.stores)
-    f(Place{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
+    f(AccessedPlace{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
 }
 
 bool contiguous_along(const Kernel& k, int dim) {
   bool found = false;
-  each_access(k, [&](const Place& p) {
+  each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(dim));
     found = found || (along.linear && along.coef.is_const(1));
   });
@@ -73,14 +73,14 @@ bool contiguous_along(const Kernel& k, int dim) {
 /// As many elements as 16 bytes of the narrowest contiguous access hold, if they divide the dimension.
 int pick_vector(const Kernel& k, Schedule s) {
   int narrowest = 16;
-  each_access(k, [&](const Place& p) {
+  each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s.inner));
     if (along.linear && along.coef.is_const(1)) narrowest = std::min(narrowest, dtype_bytes(p.dtype));
   });
   for (s.vector = std::min(kMaxVector, 16 / narrowest); s.vector > 1; s.vector /= 2) {
     if (!divisible(k.dims[static_cast<size_t>(s.inner)].size, s.vector)) continue;
     bool any = false;
-    each_access(k, [&](const Place& p) { any = any || is_wide(k, s, p.index, p.gather, p.mask); });
+    each_access(k, [&](const AccessedPlace& p) { any = any || is_wide(k, s, p.index, p.gather, p.mask); });
     if (any) return s.vector;
   }
   return 1;
@@ -94,14 +94,14 @@ constexpr int64_t kWorthShifting = 8;
 /// stores counts first, since what several loads take from one line comes from a cache.
 void shift_rows(const Kernel& k, Schedule* s) {
   const Sym size = k.dims[static_cast<size_t>(s->inner)].size;
-  std::optional<Place> best;
+  std::optional<AccessedPlace> best;
   Sym begin = 0;
-  auto is_better = [&](const Place& p, Sym rest) {
+  auto is_better = [&](const AccessedPlace& p, Sym rest) {
     if (!best || begin.is_const() != rest.is_const()) return !best || begin.is_const();
     if (p.is_store != best->is_store) return p.is_store;
     return dtype_bytes(p.dtype) < dtype_bytes(best->dtype);
   };
-  each_access(k, [&](const Place& p) {
+  each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s->inner));
     if (!along.linear || !along.coef.is_const(1) || !is_better(p, along.rest)) return;
     best.emplace(p);
@@ -155,7 +155,7 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
     s->across = -1;
     return false;
   }
-  s->way = Way::Tile;
+  s->way = Mapping::Tile;
   s->tile = widest <= 2 ? 64 : 32;
   s->blocks = 1;
   for (int d : s->outer) {
@@ -165,7 +165,7 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
   return true;
 }
 
-void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
+void schedule_points(const Kernel& k, const ScheduleOptions& options, Schedule* s) {
   s->inner = static_cast<int>(k.dims.size()) - 1;
   // The threads of a warp add to neighbours at once: that is few transactions, and vectors of each would be
   // many.
@@ -185,8 +185,8 @@ void schedule_points(const Kernel& k, const Options& options, Schedule* s) {
 
 /// Rows that are columns of memory. A warp reads 32 vectors beside each other; as many warps as the rows are
 /// long read one below the other.
-void schedule_columns(const Kernel& k, const Options& options, Schedule* s) {
-  s->way = Way::Columns;
+void schedule_columns(const Kernel& k, const ScheduleOptions& options, Schedule* s) {
+  s->way = Mapping::Columns;
   s->inner = s->outer.back();
   if (options.aligned) s->vector = pick_vector(k, *s);
   const Sym beside = floordiv(points(k, s->outer), s->vector), length = points(k, s->row);
@@ -227,7 +227,7 @@ int64_t loaded_bytes(const Kernel& k, const Schedule& s) {
 }
 
 /// A row that registers do not hold: in the shared memory of one block, or of a cluster's.
-void hold_in_shared(const Kernel& k, const Options& options, int64_t length, Schedule* s) {
+void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t length, Schedule* s) {
   const std::vector<int> levels = loops::reduction_levels(k);
   const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
     return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
@@ -258,17 +258,17 @@ void schedule_scans(const Kernel& k, Schedule* s) {
   const bool columns =
       !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
   if (columns || (known <= 8 && !s->outer.empty())) {
-    s->way = columns ? Way::Columns : Way::Thread;
+    s->way = columns ? Mapping::Columns : Mapping::Thread;
     s->threads = 128;
     s->inner = columns ? s->outer.back() : s->inner;
     s->blocks = ceildiv(rows, s->threads);
   } else if (known <= kWarpScans && !s->outer.empty()) {
-    s->way = Way::Warp;
+    s->way = Mapping::Warp;
     s->threads = 128;
     s->group = kWarp;
     s->blocks = ceildiv(rows, s->threads / kWarp);
   } else {
-    s->way = Way::Block;
+    s->way = Mapping::Block;
     s->threads = known < kBlockScans ? 256 : kMaxThreads;
     s->group = s->threads;
     s->blocks = rows;
@@ -277,7 +277,7 @@ void schedule_scans(const Kernel& k, Schedule* s) {
 
 /// Who computes a row. Neighbouring threads must touch neighbouring memory: where the rows are the columns of
 /// a matrix, they take each one of its own.
-void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
+void schedule_rows(const Kernel& k, const ScheduleOptions& options, Schedule* s) {
   const Sym rows = points(k, s->outer), length = points(k, s->row);
   s->inner = s->row.back();
   const bool columns =
@@ -286,7 +286,7 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   if (columns) {
     schedule_columns(k, options, s);
   } else if (tiny) {
-    s->way = Way::Thread;
+    s->way = Mapping::Thread;
     s->blocks = ceildiv(rows, s->threads);
   } else {
     if (options.aligned) s->vector = pick_vector(k, *s);
@@ -294,12 +294,12 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
     // A row of unknown length is taken for a long one.
     const int64_t vectors = vectors_of(*s, length).value_or(1024);
     if (vectors <= kWarp * kVectorsPerThread && !s->outer.empty()) {
-      s->way = Way::Warp;
+      s->way = Mapping::Warp;
       s->threads = threads(128, options);
       s->group = kWarp;
       s->blocks = ceildiv(rows, s->threads / kWarp);
     } else {
-      s->way = Way::Block;
+      s->way = Mapping::Block;
       s->threads = threads(
           power_of_two((vectors + kVectorsPerThread - 1) / kVectorsPerThread, 64, kMaxThreads), options);
       s->group = s->threads;
@@ -311,7 +311,7 @@ void schedule_rows(const Kernel& k, const Options& options, Schedule* s) {
   const int64_t held = turns_of(k, *s);
   if (held * s->vector <= kHeldElements)
     s->held = static_cast<int>(held);
-  else if (s->way == Way::Block)
+  else if (s->way == Mapping::Block)
     hold_in_shared(k, options, length.value(), s);
 }
 
@@ -358,7 +358,7 @@ Sym at_most(const Kernel& k, Sym size) {
 
 }  // namespace
 
-Schedule schedule(const Kernel& k, const Options& options) {
+Schedule schedule(const Kernel& k, const ScheduleOptions& options) {
   Schedule s;
   s.threads = threads(s.threads, options);
   const uint32_t row = reduced_dims(k);
@@ -383,7 +383,7 @@ Schedule schedule(const Kernel& k, const Options& options) {
 
 int64_t turns_of(const Kernel& k, const Schedule& s) {
   const Sym length = points(k, s.row);
-  const int64_t steps = (s.way == Way::Columns ? length : vectors_of(s, length)).value();
+  const int64_t steps = (s.way == Mapping::Columns ? length : vectors_of(s, length)).value();
   return (steps + s.group - 1) / s.group;
 }
 
@@ -398,19 +398,19 @@ int64_t shared_bytes(const Kernel& k, const Schedule& s) {
 }
 
 bool is_turned(const Schedule& s, const Expr& load) {
-  return s.way == Way::Tile && runs_across(load, s.inner) == s.across;
+  return s.way == Mapping::Tile && runs_across(load, s.inner) == s.across;
 }
 
 namespace {
 
 std::string who(const Schedule& s) {
   switch (s.way) {
-    case Way::Points: return "pointwise";
-    case Way::Tile: return "pointwise, squares of " + std::to_string(s.tile) + " turned in shared memory";
-    case Way::Thread: return "one thread per row";
-    case Way::Warp: return "one warp per row";
-    case Way::Block: return "one block per row";
-    case Way::Columns:
+    case Mapping::Points: return "pointwise";
+    case Mapping::Tile: return "pointwise, squares of " + std::to_string(s.tile) + " turned in shared memory";
+    case Mapping::Thread: return "one thread per row";
+    case Mapping::Warp: return "one warp per row";
+    case Mapping::Block: return "one block per row";
+    case Mapping::Columns:
       return std::to_string(s.rows()) + " x " + std::to_string(s.group) + " threads on rows side by side";
   }
   return "";

@@ -43,10 +43,10 @@ namespace bolt::codegen::cuda {
 /// Clusters of more blocks than this must be asked for (cuFuncSetAttribute).
 constexpr int kPortableCluster = 8;
 
-enum class Way : uint8_t { Points, Tile, Thread, Warp, Block, Columns };
+enum class Mapping : uint8_t { Points, Tile, Thread, Warp, Block, Columns };
 
 struct Schedule {
-  Way way = Way::Points;
+  Mapping way = Mapping::Points;
   std::vector<int> outer, row;  // dimensions, outermost first; pointwise kernels have no row
   int inner = -1;               // of the vectors; -1: the space is one point
   int across = -1;              // Tile
@@ -65,12 +65,12 @@ struct Schedule {
   Sym blocks = 1;
   bool scans = false;
 
-  bool pointwise() const { return way == Way::Points || way == Way::Tile; }
+  bool pointwise() const { return way == Mapping::Points || way == Mapping::Tile; }
   /// Rows that the threads of a block work on at once.
   int rows() const { return threads / group; }
 };
 
-struct Options {
+struct ScheduleOptions {
   int capability = 90;
   /// Every buffer starts at a multiple of 16 bytes. Whoever launches knows; without it no access is wide.
   bool aligned = true;
@@ -82,14 +82,14 @@ struct Options {
   int wider = 0;
 };
 
-/// By loops::Step::schedule: Options::wider.
+/// By loops::Step::schedule: ScheduleOptions::wider.
 constexpr int kWider[] = {0, 1, -1};
 
 /// Why there is no CUDA code for this kernel; empty when there is. The kernel is normalised.
 BOLT_API std::string refusal(const loops::Kernel& kernel);
 
 /// The kernel is normalised and not refused.
-BOLT_API Schedule schedule(const loops::Kernel& kernel, const Options& options = {});
+BOLT_API Schedule schedule(const loops::Kernel& kernel, const ScheduleOptions& options = {});
 
 /// Shared memory that the launch provides for a block.
 BOLT_API int64_t shared_bytes(const loops::Kernel& kernel, const Schedule& s);

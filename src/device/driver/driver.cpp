@@ -17,7 +17,7 @@
 namespace bolt::device::driver {
 namespace {
 
-struct Found {
+struct LoadedDriver {
   Functions functions{};
   std::string missing;  // empty: all is there
 };
@@ -30,8 +30,8 @@ std::string text_of(const Functions& f, CUresult result) {
   return std::string(text ? text : "unknown") + " (" + name + ")";
 }
 
-Found open() {
-  Found found;
+LoadedDriver open() {
+  LoadedDriver found;
   void* library = ::dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
   if (!library) {
     found.missing = "CUDA needs NVIDIA's driver, and libcuda.so.1 is not on this machine";
@@ -50,8 +50,8 @@ Found open() {
   return found;
 }
 
-const Found& found() {
-  static const Found once = open();
+const LoadedDriver& found() {
+  static const LoadedDriver once = open();
   return once;
 }
 

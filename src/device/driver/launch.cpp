@@ -61,7 +61,7 @@ std::shared_ptr<LoadedModule> load(const std::shared_ptr<const Cubin>& code, CUc
 }
 
 /// The arguments of one launch: all are at most 8 bytes, and the driver reads each through a pointer.
-class Arguments {
+class LaunchArguments {
  public:
   void add(uint64_t value) {
     BOLT_CHECK(count_ < kMost, "a kernel with more than ", kMost, " arguments");
@@ -119,11 +119,11 @@ constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
 }  // namespace
 
-LoadedKernel::LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context) : kernel_(kernel) {
+LoadedKernel::LoadedKernel(const codegen::cuda::KernelLaunches& kernel, CUcontext context) : kernel_(kernel) {
   BOLT_CHECK(kernel.refused.empty(), "kernel ", kernel.name, " has no code: ", kernel.refused);
   extent_count_ = kernel_.extents().size();
   const ContextGuard current(context);
-  for (const codegen::cuda::Launch& l : kernel_.launches) {
+  for (const codegen::cuda::GridLaunch& l : kernel_.launches) {
     modules_.push_back(load(l.code, context));
     functions_.push_back(modules_.back()->function(l.function));
     // More than every launch may have must be asked for once.
@@ -156,7 +156,7 @@ bool LoadedKernel::fits(const int64_t* extents, const CUdeviceptr* buffers) cons
 /// In their order.
 template <class Add>
 void LoadedKernel::add_arguments(size_t launch, const Given& g, Add add) const {
-  const codegen::cuda::Launch& l = kernel_.launches[launch];
+  const codegen::cuda::GridLaunch& l = kernel_.launches[launch];
   const int64_t* offsets = g.extents + kExtentsOfLaunch * functions_.size();
   for (int b : l.buffers) {
     const auto at = static_cast<size_t>(b);
@@ -183,7 +183,7 @@ int64_t LoadedKernel::blocks(size_t launch, const Given& g) const {
 }
 
 void LoadedKernel::start(size_t launch, int64_t blocks, void** arguments, CUstream stream) const {
-  const codegen::cuda::Launch& l = kernel_.launches[launch];
+  const codegen::cuda::GridLaunch& l = kernel_.launches[launch];
   check(get().cuLaunchKernel(functions_[launch], static_cast<unsigned>(blocks), 1, 1,
                              static_cast<unsigned>(l.threads), 1, 1, static_cast<unsigned>(l.shared_bytes),
                              stream, arguments, nullptr),
@@ -198,7 +198,7 @@ void LoadedKernel::launch(const Given& given, CUstream stream) const {
   for (size_t i = 0; i < functions_.size(); ++i) {
     const int64_t count = blocks(i, given);
     if (count == 0) continue;
-    Arguments arguments;
+    LaunchArguments arguments;
     add_arguments(i, given, [&](uint64_t value) { arguments.add(value); });
     start(i, count, arguments.pointers(), stream);
   }

@@ -26,14 +26,14 @@ class LoadedModule;
 class BOLT_API LoadedKernel {
  public:
   /// `kernel` has code. Keeps what it needs of it.
-  LoadedKernel(const codegen::cuda::CompiledKernel& kernel, CUcontext context);
+  LoadedKernel(const codegen::cuda::KernelLaunches& kernel, CUcontext context);
 
-  /// The values of CompiledKernel::extents() at these values of the kernel's symbols.
+  /// The values of KernelLaunches::extents() at these values of the kernel's symbols.
   std::vector<int64_t> extents(const int64_t* symbols) const;
   /// The last of them: what a launch needs of scratch memory.
   int64_t scratch_bytes(const int64_t* extents) const { return extents[extent_count_ - 1]; }
   /// May this code be given these? Otherwise the call needs code that was compiled with neither of
-  /// Options::aligned and narrow.
+  /// ScheduleOptions::aligned and narrow.
   bool fits(const int64_t* extents, const CUdeviceptr* buffers) const;
   /// What a launch is given. `buffers`: addresses on the device, in the kernel's order, of numbers those in
   /// the host's memory. `report`: where the kernel reports, 0 where it does not. `scratch`: scratch_bytes, at
@@ -57,7 +57,7 @@ class BOLT_API LoadedKernel {
   /// another writes.
   static void launch_list(std::span<const OfList> list, CUstream stream);
 
-  const codegen::cuda::CompiledKernel& kernel() const { return kernel_; }
+  const codegen::cuda::KernelLaunches& kernel() const { return kernel_; }
   /// For reports and tests: a function's attribute, of launch i.
   int attribute(size_t launch, int which) const;
 
@@ -67,7 +67,7 @@ class BOLT_API LoadedKernel {
   int64_t blocks(size_t launch, const Given& given) const;
   void start(size_t launch, int64_t blocks, void** arguments, CUstream stream) const;
 
-  codegen::cuda::CompiledKernel kernel_;
+  codegen::cuda::KernelLaunches kernel_;
   std::vector<std::shared_ptr<LoadedModule>> modules_;
   std::vector<CUfunction> functions_;
   size_t extent_count_ = 0;

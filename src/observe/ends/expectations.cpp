@@ -49,7 +49,7 @@ bool Recording::expects(const Frame& frame, bool answer) const {
       instr = &code.instrs[static_cast<size_t>(pc)];
     } while (passes());
   }
-  const interp::Flow flow = interp::flow_of(*instr, pc);
+  const interp::ControlFlow flow = interp::flow_of(*instr, pc);
   if (flow.condition)
     return interp::only_raises(code, answer == *flow.condition ? pc + instr->length : flow.jump);
   return answer && operands >= 0 && frame.stack_depth() > operands &&

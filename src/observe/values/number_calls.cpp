@@ -27,25 +27,25 @@ int dims_of(PyObject* part) {
 }
 
 /// One part of an index, and the dimension that it is about; -1 means that it is not known.
-struct Part {
+struct IndexPart {
   PyObject* index;
   int dim;
 };
 
-std::vector<Part> parts_of(PyObject* key, int rank) {
-  std::vector<Part> parts;
+std::vector<IndexPart> parts_of(PyObject* key, int rank) {
+  std::vector<IndexPart> parts;
   const bool many = PyTuple_Check(key);
   for (Py_ssize_t i = 0; i < (many ? PyTuple_GET_SIZE(key) : 1); ++i)
     parts.push_back({many ? PyTuple_GET_ITEM(key, i) : key, -1});
   int left = rank;  // the ellipsis stands for the dimensions that no part is about
-  for (const Part& part : parts) {
+  for (const IndexPart& part : parts) {
     const int dims = dims_of(part.index);
     if (dims < 0) return parts;
     left -= dims;
   }
   if (left < 0) return parts;
   int at = 0;
-  for (Part& part : parts) {
+  for (IndexPart& part : parts) {
     part.dim = at;
     at += part.index == Py_Ellipsis ? left : dims_of(part.index);
   }
@@ -59,7 +59,7 @@ std::vector<Part> parts_of(PyObject* key, int rank) {
 void Recording::note_slices(PyObject* tensor, PyObject* key) {
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   const int rank = guard::rank_of(impl);
-  for (const Part& part : parts_of(key, rank)) {
+  for (const IndexPart& part : parts_of(key, rank)) {
     if (!PySlice_Check(part.index)) continue;
     PyObject* stop = reinterpret_cast<PySliceObject*>(part.index)->stop;
     if (!PyLong_CheckExact(stop) || world.followed(stop)) continue;
@@ -78,9 +78,9 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
 /// the index, on `tensor` and in the order in which indexing would, and `key` keeps the other parts, which
 /// only cut other dimensions and may therefore come later.
 bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
-  const std::vector<Part> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
-  auto selects = [&](const Part& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
-  auto follows = [&](const Part& part) {
+  const std::vector<IndexPart> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
+  auto selects = [&](const IndexPart& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
+  auto follows = [&](const IndexPart& part) {
     return selects(part) && (world.followed(part.index) || world.is_open(part.index));
   };
   if (std::none_of(parts.begin(), parts.end(), follows)) return false;

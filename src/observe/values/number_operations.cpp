@@ -442,12 +442,12 @@ std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
 }
 
 /// CPython's numbering; nothing: it asks for no order.
-std::optional<Order> order_of(int compare) {
+std::optional<Inequality> order_of(int compare) {
   switch (compare) {
-    case Py_LT: return Order::less;
-    case Py_LE: return Order::less_or_equal;
-    case Py_GT: return Order::greater;
-    case Py_GE: return Order::greater_or_equal;
+    case Py_LT: return Inequality::less;
+    case Py_LE: return Inequality::less_or_equal;
+    case Py_GT: return Inequality::greater;
+    case Py_GE: return Inequality::greater_or_equal;
     default: return std::nullopt;
   }
 }
@@ -462,7 +462,7 @@ bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
   const double value = range && is_exact_number(with) ? PyFloat_AsDouble(with) : std::nan("");
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   const int how = turned ? mirrored(op) : op;
-  const std::optional<Order> order = order_of(how);
+  const std::optional<Inequality> order = order_of(how);
   if (!range || !order || !known_outcome(*range, *order, value)) return false;
   world.use(with);
   return true;

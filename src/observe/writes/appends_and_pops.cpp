@@ -72,18 +72,18 @@ namespace {
 
 /// What lies at one end of a list of `size` items: how many of them, and, where that goes by how long the
 /// list is, of how many at the other end it leaves.
-struct End {
+struct ListEnd {
   bool in_front;
   Py_ssize_t count;
   std::optional<Py_ssize_t> rest;
 };
-std::optional<End> end_meant(Py_ssize_t first, std::optional<Py_ssize_t> stop, Py_ssize_t size) {
+std::optional<ListEnd> end_meant(Py_ssize_t first, std::optional<Py_ssize_t> stop, Py_ssize_t size) {
   if (first && stop) return std::nullopt;
   const Py_ssize_t bound = stop.value_or(first);
   const bool counted = stop ? bound >= 0 : bound < 0;  // from its own end
   const Py_ssize_t n = bound < 0 ? -bound : bound;
-  if (counted) return End{stop.has_value(), std::min(n, size), {}};
-  return End{stop.has_value(), std::max<Py_ssize_t>(size - n, 0), n};
+  if (counted) return ListEnd{stop.has_value(), std::min(n, size), {}};
+  return ListEnd{stop.has_value(), std::max<Py_ssize_t>(size - n, 0), n};
 }
 
 }  // namespace

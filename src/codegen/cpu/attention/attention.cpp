@@ -54,12 +54,12 @@ bool fits(const Attention& item) {
 Job attention_job(const Attention& item) {
   if (!fits(item))
     throw_unsupported("the epilogue is not over the attention's rows and columns: ", print(item.kernel));
-  const gemm::Launch start = launch(item.kernel, item.schedule);
+  const gemm::WorkItems start = launch(item.kernel, item.schedule);
   Job job;
   job.name = item.kernel.name;
   const Attention made = anonymous(item);
   job.key = key_of(made);
-  job.emit = [made](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+  job.emit = [made](const LlvmMachine& machine, llvm::Module& module, const std::string& symbol) {
     emit(module, made, symbol, machine.target());
   };
   job.work = start.work;

@@ -22,7 +22,7 @@ Sym stride(const Type& t, int d) {
   return t.strides[rank - 1 - static_cast<size_t>(d)];
 }
 
-bool set_matrix(Matrix* m, int buffer, const Type& t) {
+bool set_matrix(InnerDims* m, int buffer, const Type& t) {
   const Sym row = stride(t, 1), col = stride(t, 0);
   if (!row.is_const() || !col.is_const()) return false;
   *m = {buffer, row.value(), col.value()};

@@ -9,7 +9,7 @@
 namespace bolt::codegen::cpu::attention {
 namespace {
 
-void print_matrix(std::ostream& out, const char* name, const Matrix& m) {
+void print_matrix(std::ostream& out, const char* name, const InnerDims& m) {
   out << ' ' << name << "=b" << m.buffer << '[' << m.row << ", " << m.col << ']';
 }
 

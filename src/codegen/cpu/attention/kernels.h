@@ -37,7 +37,7 @@ struct LeadDim {
 };
 
 /// The two inner dimensions of an operand; strides in elements. `col` of V is 1.
-struct Matrix {
+struct InnerDims {
   int buffer = 0;
   int64_t row = 0;
   int64_t col = 1;
@@ -57,7 +57,7 @@ struct AttentionKernel {
   Sym queries, keys;
   int64_t depth = 0;        ///< of queries and keys
   int64_t value_depth = 0;  ///< of values and results
-  Matrix q, k, v;
+  InnerDims q, k, v;
   std::optional<Mask> mask;
   double scale = 1;
   bool causal = false;

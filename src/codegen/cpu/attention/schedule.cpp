@@ -54,7 +54,7 @@ bool single_block(const AttentionKernel& kernel, const AttentionSchedule& s) {
   return kernel.keys.is_const() && kernel.keys.value() <= block_keys(s);
 }
 
-gemm::Launch launch(const AttentionKernel& kernel, const AttentionSchedule& s) {
+gemm::WorkItems launch(const AttentionKernel& kernel, const AttentionSchedule& s) {
   Sym work = ceildiv(kernel.queries, s.width());
   for (const LeadDim& dim : kernel.lead) work *= dim.size;
   const int64_t multiplies =

@@ -34,7 +34,7 @@ struct AttentionSchedule {
 
 BOLT_API std::string print(const AttentionSchedule& schedule);
 BOLT_API AttentionSchedule choose_schedule(const AttentionKernel& kernel, const gemm::MachineFacts& machine);
-BOLT_API gemm::Launch launch(const AttentionKernel& kernel, const AttentionSchedule& schedule);
+BOLT_API gemm::WorkItems launch(const AttentionKernel& kernel, const AttentionSchedule& schedule);
 
 /// Most keys of a block.
 int64_t block_keys(const AttentionSchedule& schedule);

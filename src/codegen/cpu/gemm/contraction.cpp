@@ -22,7 +22,7 @@ std::optional<GemmKernel> gemm_of(const Contraction& c) {
   return std::get<GemmKernel>(c.shape);
 }
 
-Launch launch(const ScheduledContraction& item) {
+WorkItems launch(const ScheduledContraction& item) {
   const Contraction& c = item.contraction;
   if (const std::optional<GemmKernel> gemm = gemm_of(c)) return launch_gemm(*gemm, item.schedule);
   const ConvKernel& conv = *conv_of(c);
@@ -150,12 +150,12 @@ Job contraction_job(const ScheduledContraction& item) {
   if (!fits(item.contraction))
     throw_unsupported("the epilogue is not over the contraction's rows and columns: ",
                       print(item.contraction));
-  const Launch start = launch(item);
+  const WorkItems start = launch(item);
   Job job;
   job.name = std::visit([](const auto& shape) { return shape.name; }, item.contraction.shape);
   const ScheduledContraction made = anonymous(item);
   job.key = key_of(made);
-  job.emit = [made](const Machine& machine, llvm::Module& module, const std::string& symbol) {
+  job.emit = [made](const LlvmMachine& machine, llvm::Module& module, const std::string& symbol) {
     emit(module, made, symbol, machine.target());
   };
   job.work = start.work;

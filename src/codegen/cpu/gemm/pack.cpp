@@ -9,10 +9,10 @@ namespace bolt::codegen::cpu::gemm {
 namespace {
 
 /// Elements of panels where they lie in memory, as the bits of a float.
-struct Numbers {
+struct FloatBits {
   const float* from;
   int64_t row_stride;
-  Numbers at(int64_t offset) const { return {from + offset, row_stride}; }
+  FloatBits at(int64_t offset) const { return {from + offset, row_stride}; }
   float get(int64_t row, int64_t offset) const { return from[row * row_stride + offset]; }
 };
 struct Pairs {
@@ -60,7 +60,7 @@ int64_t packed_size(int64_t k, int64_t n, int64_t width) { return k * round_up(n
 
 void pack_matrix(const float* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, int64_t width,
                  float* packed) {
-  pack_panels(Numbers{b, row_stride}, k, n, col_stride, width, packed);
+  pack_panels(FloatBits{b, row_stride}, k, n, col_stride, width, packed);
 }
 void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                 int64_t width, float* packed) {
@@ -74,7 +74,7 @@ int64_t packed_size(const ConvKernel& conv, int64_t width) {
 
 void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                float* packed) {
-  pack_groups(conv, Numbers{w, strides[1]}, strides, width, packed);
+  pack_groups(conv, FloatBits{w, strides[1]}, strides, width, packed);
 }
 void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4], int64_t width,
                      float* packed) {

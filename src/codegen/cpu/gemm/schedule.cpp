@@ -193,20 +193,20 @@ Sym count_tiles(Sym rows, int most) {
   return rows.is_const() ? Sym(cut_rows(rows.value(), most).tiles) : ceildiv(rows, most);
 }
 
-Launch launch_gemm(const GemmKernel& kernel, const TileSchedule& s) {
+WorkItems launch_gemm(const GemmKernel& kernel, const TileSchedule& s) {
   int64_t batch = 1;
   for (const BatchDim& dim : kernel.batch) batch *= dim.size;
   const int64_t col_blocks = ceil_div(ceil_div(kernel.n, s.width()), s.col_block);
   return {Sym(batch * col_blocks) * ceildiv(count_tiles(kernel.m, s.rows), s.row_block), 1};
 }
 
-Launch launch_conv(const ConvKernel& kernel, const TileSchedule& s) {
+WorkItems launch_conv(const ConvKernel& kernel, const TileSchedule& s) {
   const int64_t bands = ceil_div(kernel.out_height(), s.bands);
   const int64_t panels = kernel.groups * ceil_div(kernel.out_channels / kernel.groups, s.width());
   return {kernel.images * Sym(ceil_div(bands, s.row_block) * ceil_div(panels, s.col_block)), 1};
 }
 
-Launch launch_depthwise(const ConvKernel& kernel) {
+WorkItems launch_depthwise(const ConvKernel& kernel) {
   constexpr int64_t kMultipliesWorthAThread = 200000;  // about 10 us
   const int64_t multiplies = kernel.out_width() * kernel.in_channels * kernel.kernel_h * kernel.kernel_w;
   return {kernel.images * Sym(kernel.out_height()),

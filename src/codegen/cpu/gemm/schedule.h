@@ -59,13 +59,13 @@ BOLT_API TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts
 BOLT_API TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine);
 
 /// Work items of a kernel, and the fewest that are worth a thread.
-struct Launch {
+struct WorkItems {
   Sym work = 1;
   int64_t grain = 1;
 };
-BOLT_API Launch launch_gemm(const GemmKernel& kernel, const TileSchedule& schedule);
-BOLT_API Launch launch_conv(const ConvKernel& kernel, const TileSchedule& schedule);
-BOLT_API Launch launch_depthwise(const ConvKernel& kernel);
+BOLT_API WorkItems launch_gemm(const GemmKernel& kernel, const TileSchedule& schedule);
+BOLT_API WorkItems launch_conv(const ConvKernel& kernel, const TileSchedule& schedule);
+BOLT_API WorkItems launch_depthwise(const ConvKernel& kernel);
 
 /// Tiles that `rows` rows of a product are cut into.
 Sym count_tiles(Sym rows, int most);
