@@ -6,7 +6,8 @@
 # An edit compiles its whole unit again, up to 40 s instead of 10, so a tree one works in does without.
 #
 # Units never mix rooms, whose names and macros are their own. What two files of a room both define in an unnamed
-# namespace collides: one of them gets the name of what it is, or both share it. Both builds must pass.
+# namespace collides: one of them gets the name of what it is, or both share it. scripts/check_definitions.py finds
+# it wherever the cuts between units fall. Both builds must pass.
 
 option(BOLT_UNITY "Compile the files of a room together: everything sooner, one file later" OFF)
 if(NOT BOLT_UNITY)

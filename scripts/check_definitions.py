@@ -1,12 +1,20 @@
 # scripts/check_definitions.py
-"""Checks that a name has one definition: that no two files of src/ define it differently in one namespace.
+"""Checks that a name means one thing, by reading the text of src/: definitions at namespace scope, also those that a
+macro of ours makes. Declarations do not count, and of #if and #else both sides are read.
 
-Two classes of one name in one namespace, each in its own file, compile and link; the linker then keeps one of the
-two constructors, destructors or inline functions for both, and memory is laid out by one and read by the other. No
-compiler says so ("no diagnostic required"), so this reads the text: types, aliases, concepts, functions and inline
-variables at namespace scope, also those that a macro of ours makes. Functions are told apart by their parameters'
-types. Anonymous namespaces and `static` are a file's own, declarations do not count, and of #if and #else both
-sides are read. The same text twice is no error of the language, but of taste, and counts, too.
+One definition: no two files define a type, alias, concept, function or inline variable in one namespace. Two classes
+of one name, each in its own file, compile and link; the linker then keeps one of the two constructors, destructors or
+inline functions for both, and memory is laid out by one and read by the other. No compiler says so ("no diagnostic
+required"). Functions are told apart by their parameters' types. The same text twice is no error of the language, but of
+taste, and counts, too.
+
+One class: no class of one namespace has the name of a class of another, so that who searches for it finds one. What
+stands in an unnamed namespace or in a class is found where it is used; such names may be common ones (Parser, Row), but
+not that of a class which other files see.
+
+One room: no two .cpp files of a folder of src/ give one name to something of their own, nor one that another file of
+the namespace exports. cmake/Unity.cmake may put both files into one unit: that is an error there, or the wrong one is
+called.
 """
 
 import re
@@ -31,6 +39,10 @@ TOKEN = re.compile(
     re.VERBOSE | re.MULTILINE | re.DOTALL,
 )
 TYPES = {"class", "struct", "union", "enum"}
+# What a file has to itself, as a part of a name.
+UNNAMED = "(unnamed)::"
+# Never in one unit with others (cmake/Unity.cmake).
+ALONE = {"src/interp/code.cpp", "src/interp/loop_plain.cpp", "src/interp/loop_observed.cpp"}
 PAIRS = {"(": ")", "[": "]", "{": "}"}
 # Words that are a type by themselves, so that what follows them is a name and they are none.
 BUILTIN = {"void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "auto"}
@@ -51,11 +63,21 @@ class Macro(NamedTuple):
 
 class Definition(NamedTuple):
     kind: str
-    name: str  # with its namespaces
+    scope: str  # its namespaces: "bolt::run::", "bolt::run::(unnamed)::"
+    name: str
     told_apart_by: str  # a function's parameters
     text: str
     file: str
     line: int
+
+    def is_own(self) -> bool:
+        return UNNAMED in self.scope
+
+    def namespace(self) -> str:
+        return self.scope.replace(UNNAMED, "")
+
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
 
 
 def tokens_of(text: str, line: int = 1):
@@ -181,8 +203,8 @@ class Reader:
                 break
         return out
 
-    def scope(self, inside: str | None) -> None:
-        """To the end of a namespace, or of the file. None: of an anonymous one."""
+    def scope(self, inside: str) -> None:
+        """To the end of a namespace, or of the file."""
         while self.rest:
             token = self.rest[-1]
             if token.text == "}":
@@ -196,13 +218,13 @@ class Reader:
             elif not self.macro():
                 self.declaration(inside)
 
-    def namespace(self, inside: str | None) -> None:
+    def namespace(self, inside: str) -> None:
         names = []
         while self.rest and (token := self.rest.pop()).text not in ("{", ";"):
             names.append(token)
         if token.text == "{":
             name = "".join(t.text for t in names if t.text not in ("namespace", "inline"))
-            self.scope(f"{inside}{name}::" if name and inside is not None else None)
+            self.scope(inside + (f"{name}::" if name else UNNAMED))
 
     def macro(self) -> bool:
         """Puts a macro's text in the place of its use."""
@@ -231,16 +253,17 @@ class Reader:
                 out.append(self.rest.pop())
         return out
 
-    def declaration(self, inside: str | None) -> None:
+    def declaration(self, inside: str) -> None:
         head = self.head()
         body = self.balanced() if self.rest and self.rest[-1].text == "{" else []
         if self.rest and (self.rest[-1].text == ";" or not body):
             self.rest.pop()
-        found = defined(head, body) if inside is not None else None
+        found = defined(head, body, UNNAMED in inside)
         if found:
-            kind, name, told_apart_by = found
+            kind, name, told_apart_by, is_own = found
             text = words(head + body)
-            self.found.append(Definition(kind, inside + name, told_apart_by, text, self.file, head[0].line))
+            scope = inside + (UNNAMED if is_own and UNNAMED not in inside else "")
+            self.found.append(Definition(kind, scope, name, told_apart_by, text, self.file, head[0].line))
 
 
 def without_template(head: list[Token]) -> tuple[list[Token], str]:
@@ -258,23 +281,36 @@ def without_template(head: list[Token]) -> tuple[list[Token], str]:
     return head, apart
 
 
-def defined(head: list[Token], body: list[Token]) -> tuple[str, str, str] | None:
-    """Kind, name and parameters of what is defined here; nothing if this only declares, or is the file's own."""
+def defined(head: list[Token], body: list[Token], unnamed: bool) -> tuple[str, str, str, bool] | None:
+    """Kind, name and parameters of what is defined here, and whether it is static; nothing if this only declares."""
     head, template = without_template(head)
     plain = [t.text for t in head]
     if not head or "friend" in plain[:2]:
         return None
     if plain[0] == "using":
-        return ("alias", plain[1], "") if plain[2:3] == ["="] else None
+        return ("alias", plain[1], "", False) if plain[2:3] == ["="] else None
     if plain[0] == "typedef":
-        return "alias", plain[-1], ""
+        return "alias", plain[-1], "", False
     if plain[0] == "concept":
-        return "concept", plain[1], ""
-    if plain[0] in TYPES:
-        return type_name(head) if body else None
-    if "static" in plain[:4]:
+        return "concept", plain[1], "", False
+    if plain[0] in TYPES and (body or "=" not in plain):
+        found = type_name(head) if body else None
+        return (*found, False) if found else None
+    of_a_file = "static" in plain[:4]
+    if body and "(" in plain and not is_initialised(plain):
+        kind, name, told_apart_by = function_name(head, template)
+        return kind, name, told_apart_by, of_a_file
+    of_a_file |= ("constexpr" in plain[:2] or plain[0] == "const") and "inline" not in plain[:3]
+    is_one = of_a_file or unnamed or "inline" in plain[:3]
+    if not is_one or "extern" in plain or "operator" in plain or ("(" in plain and not is_initialised(plain)):
         return None
-    return function_name(head, template) if body and "(" in plain else variable_name(head)
+    name = variable_name(plain)
+    return ("variable", name, "", of_a_file) if name.isidentifier() else None
+
+
+def is_initialised(plain: list[str]) -> bool:
+    """Is this a variable with its value, `int a = f(1)`, and no function?"""
+    return "=" in plain and "operator" not in plain and ("(" not in plain or plain.index("=") < plain.index("("))
 
 
 def type_name(head: list[Token]) -> tuple[str, str, str] | None:
@@ -307,12 +343,10 @@ def closing(tokens: list[Token], at: int) -> int:
     return len(tokens) - 1
 
 
-def function_name(head: list[Token], template: str) -> tuple[str, str, str] | None:
+def function_name(head: list[Token], template: str) -> tuple[str, str, str]:
     at = 0
     while at < len(head) and head[at].text != "(":
         text = head[at].text
-        if text == "=":
-            return variable_name(head)
         if text == "[" or (text == "<" and at and head[at - 1].text != "operator"):
             at = closing(head, at)
         elif text in WITH_BRACKETS and words(head[at + 1 : at + 2]) == "(":
@@ -348,12 +382,11 @@ def before_angles(plain: list[str], at: int) -> int:
     return at
 
 
-def variable_name(head: list[Token]) -> tuple[str, str, str] | None:
-    plain = [t.text for t in head]
-    if "inline" not in plain[:3]:
-        return None
+def variable_name(plain: list[str]) -> str:
     end = plain.index("=") if "=" in plain else len(plain)
-    return "variable", plain[end - 1], ""
+    while plain[end - 1] == "]":  # of an array
+        end = len(plain) - 1 - plain[::-1].index("[", len(plain) - end)
+    return plain[end - 1]
 
 
 def definitions_in(files: list[tuple[str, str]]) -> list[Definition]:
@@ -378,18 +411,59 @@ def are_built_together(file: str, other: str) -> bool:
 
 
 def complaints(files: list[tuple[str, str]]) -> list[str]:
+    found = definitions_in(files)
+    return defined_twice(found) + classes_of_one_name(found) + clashes_in_rooms(found)
+
+
+def defined_twice(found: list[Definition]) -> list[str]:
     of_name: dict[tuple[str, str], list[Definition]] = defaultdict(list)
-    for definition in definitions_in(files):
-        of_name[definition.name, definition.told_apart_by].append(definition)
+    for definition in found:
+        if not definition.is_own():
+            of_name[definition.scope + definition.name, definition.told_apart_by].append(definition)
     lines = []
     for (name, told_apart_by), all_of_it in sorted(of_name.items()):
         first = all_of_it[0]
         for other in all_of_it[1:]:
             if are_built_together(first.file, other.file):
                 how = "the same way" if other.text == first.text else "differently"
+                lines.append(f"{other.place()}: {other.kind} {name}{told_apart_by} is defined {how} in {first.place()}")
+    return lines
+
+
+def classes_of_one_name(found: list[Definition]) -> list[str]:
+    of_name: dict[str, list[Definition]] = defaultdict(list)
+    for definition in found:
+        if definition.kind in TYPES and definition.name.isidentifier():
+            of_name[definition.name].append(definition)
+    lines = []
+    for name, all_of_it in sorted(of_name.items()):
+        first = next((definition for definition in all_of_it if not definition.is_own()), None)
+        for other in all_of_it if first else []:
+            if other.scope != first.scope:
                 lines.append(
-                    f"{other.file}:{other.line}: {other.kind} {name}{told_apart_by} is defined {how} "
-                    f"in {first.file}:{first.line}"
+                    f"{other.place()}: {other.kind} {name} has the name of {first.scope}{name}, {first.place()}"
+                )
+    return lines
+
+
+def clashes_in_rooms(found: list[Definition]) -> list[str]:
+    of_name: dict[tuple[str, ...], list[Definition]] = defaultdict(list)
+    for definition in found:
+        room = "/".join(definition.file.split("/")[:2])
+        # A member goes by its class. Whoever writes at::Tensor and whoever writes Tensor mean the same.
+        is_macro = definition.kind == "function" and definition.name.isupper()
+        if definition.file not in ALONE and not is_macro and "::" not in definition.name:
+            parameters = re.sub(r"\w+ :: ", "", definition.told_apart_by)
+            of_name[room, definition.namespace(), definition.name, parameters].append(definition)
+    lines = []
+    for (_, namespace, name, _), all_of_it in sorted(of_name.items()):
+        first = min(all_of_it, key=Definition.is_own)
+        for other in all_of_it:
+            is_alias = {first.kind, other.kind} == {"alias"} and first.text == other.text
+            if other.file != first.file and other.is_own() and other.file.endswith(".cpp") and not is_alias:
+                lines.append(
+                    f"{other.place()}: {other.kind} {namespace}{name}{other.told_apart_by} clashes with "
+                    f"{first.place()} where both are compiled together"
                 )
     return lines
 

@@ -78,21 +78,21 @@ struct Zip {
 
 using Goes = IteratorKind::Goes;
 
-constexpr Py_ssize_t kNone = -1;
+constexpr Py_ssize_t kNoWord = -1;
 
 IteratorKind along(PyTypeObject* type) {
   return {type,
           Goes::along_sequence,
           offsetof(SequenceIterator, sequence),
           "sequence",
-          {offsetof(SequenceIterator, index), kNone, kNone, kNone}};
+          {offsetof(SequenceIterator, index), kNoWord, kNoWord, kNoWord}};
 }
 IteratorKind through_dict(PyTypeObject* type, bool backwards = false) {
   return {type,
           Goes::through_dict,
           offsetof(DictIterator, dict),
           "dict",
-          {offsetof(DictIterator, size), offsetof(DictIterator, left), kNone, kNone},
+          {offsetof(DictIterator, size), offsetof(DictIterator, left), kNoWord, kNoWord},
           backwards};
 }
 IteratorKind through_deque(PyTypeObject* type, bool backwards) {
@@ -100,7 +100,7 @@ IteratorKind through_deque(PyTypeObject* type, bool backwards) {
           Goes::through_deque,
           offsetof(DequeIterator, deque),
           "deque",
-          {offsetof(DequeIterator, left), kNone, kNone, kNone},
+          {offsetof(DequeIterator, left), kNoWord, kNoWord, kNoWord},
           backwards};
 }
 
@@ -119,22 +119,22 @@ const IteratorKind kKinds[] = {
      Goes::through_odict,
      offsetof(OrderedDictIterator, dict),
      "dict",
-     {offsetof(OrderedDictIterator, size), kNone, kNone, kNone}},
+     {offsetof(OrderedDictIterator, size), kNoWord, kNoWord, kNoWord}},
     {&PySetIter_Type,
      Goes::through_set,
      offsetof(SetIterator, set),
      "set",
-     {offsetof(SetIterator, size), offsetof(SetIterator, left), kNone, kNone}},
+     {offsetof(SetIterator, size), offsetof(SetIterator, left), kNoWord, kNoWord}},
 #if PY_VERSION_HEX >= 0x030C0000
     {&PyRangeIter_Type,
      Goes::through_range,
-     kNone,
+     kNoWord,
      "",
-     {offsetof(RangeIterator, start), offsetof(RangeIterator, step), offsetof(RangeIterator, left), kNone}},
+     {offsetof(RangeIterator, start), offsetof(RangeIterator, step), offsetof(RangeIterator, left), kNoWord}},
 #else
     {&PyRangeIter_Type,
      Goes::through_range,
-     kNone,
+     kNoWord,
      "",
      {offsetof(RangeIterator, index), offsetof(RangeIterator, start), offsetof(RangeIterator, step),
       offsetof(RangeIterator, size)}},
@@ -143,12 +143,12 @@ const IteratorKind kKinds[] = {
      Goes::along_other,
      offsetof(Enumerate, iterator),
      "iterator",
-     {offsetof(Enumerate, index), kNone, kNone, kNone}},
+     {offsetof(Enumerate, index), kNoWord, kNoWord, kNoWord}},
     {&PyZip_Type,
      Goes::along_others,
      offsetof(Zip, iterators),
      "iterators",
-     {offsetof(Zip, size), kNone, kNone, kNone}},
+     {offsetof(Zip, size), kNoWord, kNoWord, kNoWord}},
 };
 
 template <class T>
@@ -167,7 +167,7 @@ std::vector<IteratorKind> deque_kinds() {
 }
 
 Py_ssize_t count_words(const IteratorKind& kind) {
-  return std::find(std::begin(kind.words), std::end(kind.words), kNone) - std::begin(kind.words);
+  return std::find(std::begin(kind.words), std::end(kind.words), kNoWord) - std::begin(kind.words);
 }
 
 Py_ssize_t passed_in_dict(const DictIterator& iterator, bool backwards) {

@@ -15,11 +15,11 @@
 namespace bolt::guard {
 namespace {
 
-constexpr int64_t kNone = -1;
+constexpr int64_t kNoParent = -1;
 
 /// `reg`: the register, unless the constructor gives it one again.
 void write_source(ArchiveWriter& out, const Source& source, int reg) {
-  out.number(source.parent ? source.parent->number : kNone);
+  out.number(source.parent ? source.parent->number : kNoParent);
   out.number(static_cast<int64_t>(source.access));
   out.object(source.key.get());
   out.number(source.index);
@@ -36,7 +36,7 @@ void write_assumption(ArchiveWriter& out, const Assumption& a) {
     throw Error(ErrorKind::User, "a guard is about a method of C's that no class has under its name");
   out.number(static_cast<int64_t>(a.check));
   out.object(a.value.get());
-  out.number(a.other ? a.other->number : kNone);
+  out.number(a.other ? a.other->number : kNoParent);
   out.number(is_address(a.check) ? 0 : a.number);
 }
 

@@ -31,7 +31,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 3> kOtherNam
     {{"maximum", "clamp_min"}, {"minimum", "clamp_max"}, {"norm", "linalg_vector_norm"}}};
 
 /// How an argument of the single operator comes about.
-enum class From : uint8_t {
+enum class TakenFrom : uint8_t {
   Same,     ///< it is the list operator's
   Item,     ///< one of the list
   Element,  ///< a number: one element of a tensor that has as many
@@ -39,7 +39,7 @@ enum class From : uint8_t {
 };
 
 struct ListArgument {
-  From from = From::Default;
+  TakenFrom from = TakenFrom::Default;
   size_t argument = 0;  ///< of the list operator
 };
 
@@ -67,14 +67,14 @@ c10::TypeKind kind_of(const c10::Argument& a) {
   return optional ? optional->getElementType()->kind() : a.type()->kind();
 }
 
-std::optional<From> way(const c10::Argument& given, const c10::Argument& wanted, bool elements) {
+std::optional<TakenFrom> way(const c10::Argument& given, const c10::Argument& wanted, bool elements) {
   using c10::TypeKind;
   const TypeKind kind = kind_of(wanted);
   for (TypeKind each : {TypeKind::TensorType, TypeKind::NumberType})
-    if (is_list_of(given, each)) return kind == each ? std::optional(From::Item) : std::nullopt;
+    if (is_list_of(given, each)) return kind == each ? std::optional(TakenFrom::Item) : std::nullopt;
   if (elements && given.type()->kind() == TypeKind::TensorType && kind == TypeKind::NumberType)
-    return From::Element;
-  return kind_of(given) == kind ? std::optional(From::Same) : std::nullopt;
+    return TakenFrom::Element;
+  return kind_of(given) == kind ? std::optional(TakenFrom::Same) : std::nullopt;
 }
 
 /// The arguments of `single` out of those of `list`, in order; those of a name by their names.
@@ -94,7 +94,7 @@ std::optional<std::vector<ListArgument>> fitted_arguments(const c10::FunctionSch
     next = w + 1;
   }
   for (size_t w = 0; w < wanted.size(); ++w)
-    if (wanted[w].is_out() || (out[w].from == From::Default && !wanted[w].default_value()))
+    if (wanted[w].is_out() || (out[w].from == TakenFrom::Default && !wanted[w].default_value()))
       return std::nullopt;
   return out;
 }
@@ -166,10 +166,10 @@ class Unrolling {
       for (size_t a = 0; a < single.arguments.size(); ++a) {
         const ListArgument& from = single.arguments[a];
         switch (from.from) {
-          case From::Same: args.push_back(e.args[from.argument]); break;
-          case From::Item: args.push_back(item(e.args[from.argument], i)); break;
-          case From::Element: args.push_back(element(e, e.args[from.argument], i)); break;
-          case From::Default:
+          case TakenFrom::Same: args.push_back(e.args[from.argument]); break;
+          case TakenFrom::Item: args.push_back(item(e.args[from.argument], i)); break;
+          case TakenFrom::Element: args.push_back(element(e, e.args[from.argument], i)); break;
+          case TakenFrom::Default:
             args.emplace_back().value = *single.op.schema().arguments()[a].default_value();
             if (kind_of(single.op.schema().arguments()[a]) == c10::TypeKind::TensorType)
               args.back() = of_tensor(-1);
@@ -190,13 +190,13 @@ class Unrolling {
     std::optional<size_t> all;
     auto agrees = [&](size_t n) { return n == all.value_or(n) && (all = n, true); };
     for (const ListArgument& a : single.arguments) {
-      if (a.from == From::Default) continue;
+      if (a.from == TakenFrom::Default) continue;
       const Arg& given = e.args[a.argument];
-      if (a.from == From::Element) {
+      if (a.from == TakenFrom::Element) {
         const record::TensorInfo& t = tape_.tensors[static_cast<size_t>(given.tensors[0])];
         if (t.sizes.size() != 1 || !agrees(static_cast<size_t>(t.sizes[0]))) return std::nullopt;
       }
-      if (a.from != From::Item) continue;
+      if (a.from != TakenFrom::Item) continue;
       if (given.kind == Arg::Kind::TensorList) {
         if (!agrees(given.tensors.size())) return std::nullopt;
         if (std::ranges::any_of(given.tensors, [](TensorId id) { return id < 0; })) return std::nullopt;

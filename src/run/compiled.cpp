@@ -21,7 +21,7 @@ constexpr size_t kMostCounted = 64;  // sets of sizes whose calls are counted
 constexpr size_t kMostSpecial = 2;
 constexpr int kOften = 100;
 // Giving the GIL away and taking it back costs as much as a tiny kernel.
-constexpr int64_t kShort = 64 << 10;
+constexpr int64_t kFewBytes = 64 << 10;
 
 /// From there on no call is given to eager, which would need the inputs: kernels and operators of ATen's can
 /// only raise what eager's would raise. Operators of the user's may give something else than they gave.
@@ -87,7 +87,7 @@ void Compiled::count_steps() {
     if (!moves[kernel]) moves[kernel] = loops::traffic(plan.kernels[kernel]).bytes.value_or(0);
     facts.bytes_moved += *moves[kernel];
   }
-  releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > kShort;
+  releases_gil_ = contracts || facts.library_calls + facts.extern_calls > 0 || facts.bytes_moved > kFewBytes;
 }
 
 void Compiled::finish_code(const std::string& name) {

@@ -68,7 +68,8 @@ ONCE = [
     ("template <> struct H<int> { int a; };", "template <> struct H<long> { long a; };"),
     ("static int f() { return 1; }", "static int f() { return 2; }"),
     ("namespace { struct S { int a; }; }", "namespace { struct S { long a; }; }"),
-    ("namespace one { struct S { int a; }; }", "struct S { long a; };"),
+    ("namespace one { using S = int; }", "using S = long;"),
+    ("namespace one { int f(int a) { return a; } }", "int f(int b) { return b; }"),
     ("struct A { struct S { int a; }; };", "struct B { struct S { long a; }; };"),
     ("// struct S { int a; };", "struct S { /* } */ long a; };"),
     ("constexpr int kSize = 1;", "constexpr int kSize = 2;"),
@@ -82,9 +83,59 @@ def test_other_pairs_are_let_through(first, second):
 
 
 def test_namespaces_are_compared_by_their_whole_names():
-    struct = "struct S { int a; };"
-    assert found(inside(struct, "bolt::loops"), inside(inside(struct, "loops")))
-    assert not found(inside(struct, "bolt::loops"), inside(struct, "bolt::graph"))
+    alias = "using S = int;"
+    assert found(inside(alias, "bolt::loops"), inside(inside(alias, "loops")))
+    assert not found(inside(alias, "bolt::loops"), inside(alias, "bolt::graph"))
+
+
+@pytest.mark.parametrize("other", ["struct S { int a; };", "enum class S { a };", "namespace { class S {}; }"])
+def test_a_class_of_another_namespace_has_another_name(other):
+    lines = found(inside("struct S { int a; };", "bolt::loops"), inside(other, "bolt::graph"))
+    assert lines == [f"src/b.h:1: {lines[0].split()[1]} S has the name of bolt::loops::S, src/a.h:1"]
+
+
+@pytest.mark.parametrize("other", ["struct S;", "namespace { struct T {}; }", "struct T { struct S {}; };", "int S();"])
+def test_what_is_no_class_of_that_name_is_let_through(other):
+    assert not found(inside("struct S { int a; };", "bolt::loops"), inside(other, "bolt::graph"))
+
+
+def clashes(first, second, room="run"):
+    return check.complaints([("src/run/a.cpp", inside(first)), (f"src/{room}/b/c.cpp", inside(second))])
+
+
+CLASHES = [
+    ("namespace { int f(int a) { return a; } }", "namespace { int f(int b) { return b; } }"),
+    ("namespace { int f(at::Tensor a) { return 1; } }", "static int f(Tensor a) { return 2; }"),
+    ("namespace { int f(int a) { return a; } }", "int f(int b) { return b; }"),
+    ("namespace { struct S { int a; }; }", "namespace { struct S { long a; }; }"),
+    ("namespace { constexpr int kSize = 1; }", "constexpr int kSize = 2;"),
+    ("namespace { const Rows kRows[] = {1}; }", "namespace { std::array<int, 2> kRows{}; }"),
+    ("namespace { Rows* rows = new Rows(1); }", "namespace { auto rows = [](int a) { return a; }; }"),
+    ("namespace { using S = int; }", "namespace { using S = long; }"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), CLASHES)
+def test_files_of_a_room_have_names_of_their_own(first, second):
+    assert len(clashes(first, second)) == 1
+    assert not clashes(first, second, room="loops")
+
+
+NO_CLASHES = [
+    ("namespace { int f(int a) { return a; } }", "namespace { int f(long a) { return 1; } }"),
+    ("namespace { int f(int a) { return a; } }", "int f(int a);"),
+    ("namespace { int f(int a) { return a; } }", "namespace { int f(int a = 1); extern int g; }"),
+    ("namespace { struct S { int f() { return 1; } }; }", "namespace { struct T { int f() { return 2; } }; }"),
+    ("namespace { using S = int; }", "namespace { using S = int; }"),
+    ("namespace { constexpr int kSize = 1; }", "namespace one { constexpr int kSize = 2; }"),
+    ("namespace { constexpr int kA = int{1} << 2; }", "namespace { constexpr int kB = int{3} << 2; }"),
+    ("namespace { TORCH_LIBRARY(bolt, m) { m.def(1); } }", "namespace { TORCH_LIBRARY(bolt, m) { m.def(2); } }"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), NO_CLASHES)
+def test_other_names_of_a_room_are_let_through(first, second):
+    assert not clashes(first, second)
 
 
 def test_what_a_macro_makes_is_a_definition():

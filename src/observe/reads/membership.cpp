@@ -9,7 +9,7 @@
 namespace bolt::observe {
 namespace {
 
-constexpr Py_ssize_t kMostElements = 64;  // elements: each call looks through them
+constexpr Py_ssize_t kMostLookedThrough = 64;  // elements: each call looks through them
 
 bool is_plain_container(PyObject* object) {
   for (PyTypeObject* type : {&PyTuple_Type, &PyList_Type, &PySet_Type, &PyFrozenSet_Type, &PyDict_Type})
@@ -35,7 +35,7 @@ PyRef plain_elements(World& world, PyObject* container) {
   if (!items) return PyErr_Clear(), PyRef();
   PyObject** const first = &PyTuple_GET_ITEM(items.get(), 0);
   const Py_ssize_t n = PyTuple_GET_SIZE(items.get());
-  if (n > kMostElements ||
+  if (n > kMostLookedThrough ||
       !std::all_of(first, first + n, [&](PyObject* i) { return is_plain_element(world, i); }))
     return {};
   if (known && is_sequence(container))
