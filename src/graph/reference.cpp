@@ -74,7 +74,7 @@ int64_t wrap_to(DType t, int64_t v) {
 
 void view(ReferenceCall& c) {
   const HostTensor& x = c.arg();
-  if (c.op() == Op::reshape) {
+  if (c.op() == Op::reshape || c.op() == Op::keep) {
     c.out.cells = x.cells;
     return;
   }

@@ -153,6 +153,12 @@ Type flipped(const NodeInMaking& s) {
   return t;
 }
 
+Type kept(const NodeInMaking& s) {
+  Type t = s.type();
+  t.strides = contiguous_strides(t.sizes);
+  return t;
+}
+
 Type restrided(const NodeInMaking& s) {
   Type t = s.type();
   t.sizes = s.list("sizes");
@@ -458,6 +464,7 @@ Type view_type(const NodeInMaking& s) {
     case Op::expand: return expanded(s);
     case Op::slice: return sliced(s);
     case Op::flip: return flipped(s);
+    case Op::keep: return kept(s);
     case Op::as_strided: return restrided(s);
     default: BOLT_CHECK(false, "no shape rule for ", s.name());
   }

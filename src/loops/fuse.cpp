@@ -6,7 +6,6 @@
 #include <unordered_map>
 #include <utility>
 
-#include "graph/keep.h"
 #include "loops/build.h"
 #include "loops/cost.h"
 #include "loops/roles.h"
@@ -89,7 +88,7 @@ class Fuser {
       });
     });
     for (const auto& n : g_.nodes) {
-      keeps_ |= graph::is_keep(*n);
+      keeps_ |= n->op == Op::keep;
       Role role = f_.usage.role_of(n.get());
       if (role == Role::Free) continue;
       int id = static_cast<int>(parts_.size());
@@ -227,7 +226,7 @@ class Fuser {
   }
   bool reaches(const Value* from, const Value* v, bool within_part = false) const {
     if (from == v) return true;
-    if (!from->def || unit_of_[from->id] >= 0 || (within_part && graph::is_keep(*from->def))) return false;
+    if (!from->def || unit_of_[from->id] >= 0 || (within_part && from->def->op == Op::keep)) return false;
     return std::any_of(from->def->operands.begin(), from->def->operands.end(),
                        [&](const Value* o) { return reaches(o, v, within_part); });
   }
@@ -530,8 +529,8 @@ class Fuser {
   bool crosses_odd_view(const Value* v) const {
     for (; v->def && f_.usage.role_of(v->def) == Role::Free && kind_of(v->def) == OpKind::View;
          v = v->def->operands[0])
-      if (v->def->op == Op::slice || v->def->op == Op::as_strided ||
-          (v->def->op == Op::flip && !graph::is_keep(*v->def)) || v->def->op == Op::permute)
+      if (v->def->op == Op::slice || v->def->op == Op::as_strided || v->def->op == Op::flip ||
+          v->def->op == Op::permute)
         return true;
     return false;
   }

@@ -284,6 +284,7 @@ class Chooser {
       case Op::flip:
       case Op::slice_scatter:
       case Op::upsample_nearest:
+      case Op::keep:
       case Op::index_select:
       case Op::avg_pool:
       case Op::max_pool:

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/keep.h"
 #include "loops/index_number.h"
 #include "support/error.h"
 
@@ -183,7 +182,7 @@ class Assigner {
   bool is_kept(const Value* v) const {
     const auto& users = f_.usage.users_of(v);
     return std::any_of(users.begin(), users.end(), [&](const Node* user) {
-      return graph::is_keep(*user) || (kind_of(user) == OpKind::View && is_kept(user->out()));
+      return user->op == Op::keep || (kind_of(user) == OpKind::View && is_kept(user->out()));
     });
   }
 

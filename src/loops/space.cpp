@@ -151,7 +151,8 @@ class Aligner {
         break;
       case OpKind::View:
         // Only a view that shows all of its operand gives an index which covers it.
-        if (n.op == Op::reshape || n.op == Op::permute || n.op == Op::expand || n.op == Op::flip)
+        if (n.op == Op::reshape || n.op == Op::permute || n.op == Op::expand || n.op == Op::flip ||
+            n.op == Op::keep)
           set(n.operands[0], view_up(n, space_.index[v->id]));
         break;
       default: break;

@@ -1,7 +1,6 @@
 // loops/views.cpp
 #include "loops/views.h"
 
-#include "graph/keep.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -176,6 +175,7 @@ Index view_up(const Node& node, const Index& result) {
       out[dim] = sym_attr(node, "start") + result[dim] * sym_attr(node, "step", 1);
       return out;
     }
+    case Op::keep: return result;
     case Op::flip: {
       Index out = result;
       for (int d : int_list(node, "dims")) out[d] = operand.sizes[d] - 1 - result[d];
@@ -196,6 +196,7 @@ std::optional<Index> view_down(const Node& node, const Index& operand) {
       for (int d : int_list(node, "dims")) out.push_back(operand[d]);
       return out;
     }
+    case Op::keep: return operand;
     case Op::flip: {
       Index out = operand;
       for (int d : int_list(node, "dims")) out[d] = from.sizes[d] - 1 - operand[d];
@@ -248,10 +249,8 @@ std::optional<StridedView> view_strides(const Node& node, const StridedView& ope
       if (operand.strides != graph::contiguous_strides(from.sizes)) return std::nullopt;
       return StridedView{node.attr<Syms>("strides"), operand.offset + sym_attr(node, "offset")};
     }
-    case Op::flip:
-      if (graph::is_keep(node)) return operand;
-      return std::nullopt;  // no negative strides
-    default: return std::nullopt;
+    case Op::keep: return operand;
+    default: return std::nullopt;  // of flip, too: there are no negative strides
   }
 }
 

@@ -122,6 +122,7 @@ at::Tensor view(const Node& n, const at::Tensor& x) {
     case Op::permute: return x.permute(numbers(n, "dims"));
     case Op::expand: return x.expand(sizes_of(n));
     case Op::flip: return call("aten::flip", "", {x, numbers(n, "dims")});
+    case Op::keep: return x.clone();
     case Op::slice: {
       const int64_t start = n.sym("start").value(), step = n.attr<int64_t>("step");
       return x.slice(n.attr<int64_t>("dim"), start, start + (n.sym("length").value() - 1) * step + 1, step);

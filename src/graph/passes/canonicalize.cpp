@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/keep.h"
 #include "graph/op_rules.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -128,8 +127,7 @@ Value* permute(const Maker& m, Node* n) {
 }
 
 // What is made of nothing is not kept: it is made wherever it is read.
-Value* flip(const Maker&, Node* n) {
-  if (!is_keep(*n)) return nullptr;
+Value* keep(const Maker&, Node* n) {
   const Value* made = n->operands[0];
   while (made->def && op_info(made->def->op).kind == OpKind::View) made = made->def->operands[0];
   return made->def && op_info(made->def->op).kind == OpKind::Create ? n->operands[0] : nullptr;
@@ -325,7 +323,7 @@ constexpr Row kRewrites[] = {
     {Op::permute, permute},
     {Op::expand, expand},
     {Op::slice, slice},
-    {Op::flip, flip},
+    {Op::keep, keep},
     {Op::cat, cat},
     {Op::pad, pad},
     {Op::conv, conv},

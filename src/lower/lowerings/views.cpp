@@ -415,8 +415,8 @@ Result as_strided(Call& c) {
   return std::vector<Steps>{{reshape_to(Call::syms(in_order)), permute_by(position)}};
 }
 
-/// A tensor of its own to the tape, and to the graph the same value (graph/keep.h).
-std::vector<Value*> keep(Call& c) { return {c.make(Op::flip, {c.tensor("self")}, {{"dims", Syms{}}})}; }
+/// A tensor of its own to the tape, and to the graph the same value.
+std::vector<Value*> keep(Call& c) { return {c.make(Op::keep, {c.tensor("self")})}; }
 
 }  // namespace
 
