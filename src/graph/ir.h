@@ -91,6 +91,7 @@ struct OpInfo {
   std::string_view name;
   OpKind kind;
   int min_operands, max_operands;  // max -1: any
+  bool gives_fresh_memory;         // a library's call: to its result, which nobody else has
   // further columns (shape rule, dtype rule) are private to op_rules.h
 };
 BOLT_API const OpInfo& op_info(Op op);

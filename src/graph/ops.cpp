@@ -15,9 +15,14 @@ namespace {
 
 constexpr size_t kOps = static_cast<size_t>(Op::kCount);
 
+enum class LibraryResult : uint8_t { Fresh, Shared };
+
 constexpr std::array<OpInfo, kOps> kInfo = {{
-#define BOLT_OP(name, kind, lo, hi, shape, dtype, attrs) {#name, OpKind::kind, lo, hi},
+#define BOLT_OP(name, kind, lo, hi, shape, dtype, attrs) {#name, OpKind::kind, lo, hi, false},
+#define BOLT_LIBRARY(name, lo, hi, shape, dtype, result, attrs) \
+  {#name, OpKind::Library, lo, hi, LibraryResult::result == LibraryResult::Fresh},
 #include "graph/ops.def"
+#undef BOLT_LIBRARY
 #undef BOLT_OP
 }};
 constexpr std::array<OpRules, kOps> kRules = {{

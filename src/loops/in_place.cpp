@@ -179,14 +179,12 @@ class InPlace {
 
   // ---- dying operands
 
-  /// Memory that a library's call made for its result and nobody else has, of a kernel at this step. What is
-  /// moved between devices, or shown as one, may be somebody's.
+  /// Memory that a library's call made for its result and nobody else has, of a kernel at this step.
   bool is_made_for_us(int b, int at) {
     const PlanBuffer& made = buffer(b);
     if (made.kind != BufferKind::Temp || !made.owned_by_step || at >= written_ || writer(b) < 0) return false;
     const Step& call = step(writer(b));
-    return call.node && kind_of(call.node) == graph::OpKind::Library &&
-           call.node->op != graph::Op::transfer && call.node->op != graph::Op::joined &&
+    return call.node && graph::op_info(call.node->op).gives_fresh_memory &&
            options_.are_apart(estimate(made.type.numel()) * dtype_bytes(made.type.dtype), made.type.device);
   }
   bool dies_at(int b, int at) const { return uses_[static_cast<size_t>(b)].last <= at; }

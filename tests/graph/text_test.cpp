@@ -78,6 +78,14 @@ TEST(GraphText, Faults) {
   EXPECT_THROW(parse(""), Error);
 }
 
+TEST(GraphOps, WhoseMemoryAResultIsStandsInItsRow) {
+  for (Op op : {Op::matmul, Op::linear, Op::linears, Op::conv, Op::sdpa})
+    EXPECT_TRUE(op_info(op).gives_fresh_memory) << op_info(op).name;
+  for (Op op : {Op::transfer, Op::joined, Op::keep, Op::add, Op::extern_call})
+    EXPECT_FALSE(op_info(op).gives_fresh_memory) << op_info(op).name;
+  EXPECT_EQ(op_info(Op::sdpa).kind, OpKind::Library);
+}
+
 TEST(GraphVerify, NoticesBrokenGraphs) {
   auto broken = [](auto&& damage) {
     auto g = parse("graph @g(%x: f32[2, 3]) {\n  %a = neg(%x)\n  %b = abs(%a)\n  return %b\n}");
