@@ -43,21 +43,11 @@ Entry keep_entry(Tape& tape, TensorId from, TensorId to, int loc) {
   return entry;
 }
 
-/// A tensor that lies as `id` does, in other memory.
-TensorId add_another(Tape& tape, TensorId id, int storage) {
-  const TensorInfo copy = tape.tensors[static_cast<size_t>(id)];
-  TensorInfo& made = tape.tensors.emplace_back();
-  made = copy;
-  made.input = made.producer = -1;
-  made.requires_grad = false;
-  made.storage = storage;
-  return static_cast<TensorId>(tape.tensors.size()) - 1;
-}
-
-int count_storages(const Tape& tape) {
-  int count = 0;
-  for (const TensorInfo& info : tape.tensors) count = std::max(count, info.storage + 1);
-  return count;
+/// A tensor that lies as `id` does, in other memory, and to which no gradient comes.
+TensorId add_without_gradient(Tape& tape, TensorId id, int storage) {
+  const TensorId added = record::add_like(tape, id, storage);
+  tape.tensors[static_cast<size_t>(added)].requires_grad = false;
+  return added;
 }
 
 /// A number is as it was taken out of its tensor.
@@ -159,7 +149,7 @@ class SecondPart {
  public:
   SecondPart(Tape& tape, const Stretch& stretch, const Partition& partition)
       : tape_(tape), stretch_(stretch), joint_(stretch.joint) {
-    storages_ = count_storages(tape);
+    storages_ = record::count_storages(tape);
     hand_on(partition.kept);
     for (int i : partition.backward) {
       const Entry& entry = joint_.tape.entries[static_cast<size_t>(i)];
@@ -213,7 +203,7 @@ class SecondPart {
     return moved == moved_.end() ? id : here_[id] = another(id, moved->second);
   }
 
-  TensorId another(TensorId id, int storage) { return add_another(tape_, id, storage); }
+  TensorId another(TensorId id, int storage) { return add_without_gradient(tape_, id, storage); }
 
   void add(const Entry& entry) {
     Entry& made = copied(entry);
@@ -284,7 +274,7 @@ class Border {
         wanted_(wanted),
         passes_(passes),
         next_(next),
-        uses_(static_cast<size_t>(count_storages(tape))),
+        uses_(static_cast<size_t>(record::count_storages(tape))),
         made_(tape.tensors.size(), SIZE_MAX) {
     for (TensorId id : tape.inputs) uses(id).given = true;
     for (size_t i = 0; i < tape.entries.size(); ++i) note(i);
@@ -296,10 +286,10 @@ class Border {
     border_ = cheapest();
     std::map<int, TensorId> crossing = read_behind();
     std::vector<Entry> keeps;
-    int storages = count_storages(tape_);
+    int storages = record::count_storages(tape_);
     for (const auto& [storage, id] : crossing) {
       moved_[storage] = storages;
-      renamed_[id] = add_another(tape_, id, storages++);
+      renamed_[id] = add_without_gradient(tape_, id, storages++);
       keeps.push_back(keep_entry(tape_, id, renamed_[id], passed().loc));
     }
     for (size_t i = border_; i < tape_.entries.size(); ++i) rename(tape_.entries[i]);

@@ -44,15 +44,12 @@ Arg tensor(TensorId id) {
 }
 
 /// One more tensor, like this one but contiguous memory of its own, that no entry makes yet.
-TensorId add_like(Tape& tape, TensorId id) {
-  const auto added = static_cast<TensorId>(tape.tensors.size());
-  TensorInfo info = info_of(tape, id);
+TensorId add_contiguous(Tape& tape, TensorId id) {
+  const TensorId added = record::add_like(tape, id, record::count_storages(tape));
+  TensorInfo& info = tape.tensors[static_cast<size_t>(added)];
   info.strides = record::Dims();
   for (int64_t stride : c10::contiguous_strides(info.sizes)) info.strides.push_back(stride);
   info.offset = 0;
-  info.input = info.producer = -1;
-  for (const TensorInfo& other : tape.tensors) info.storage = std::max(info.storage, other.storage + 1);
-  tape.tensors.emplace_back() = info;
   return added;
 }
 
@@ -122,7 +119,7 @@ MaskHides hides(const Tape& tape, const Entry& attention, TensorId mask, Sizes& 
   making.add(mask);
   if (making.is_written()) return MaskHides::Something;
   Tape alone = making.alone();
-  const TensorId copy = add_like(alone, mask);
+  const TensorId copy = add_contiguous(alone, mask);
   alone.tensors[static_cast<size_t>(copy)].producer = static_cast<int>(alone.entries.size());
   add_clone(alone, attention, mask, copy);
   const std::vector<SizeFact> known = sizes.facts();
@@ -155,7 +152,7 @@ class Rewriting {
   void unmasked(const Entry& entry, MaskHides hides) {
     const TensorId recorded = entry.results[0].tensors[0];
     const bool in_order = is_contiguous(info_of(from_, recorded));
-    const TensorId result = in_order ? add_like(to_, recorded) : recorded;
+    const TensorId result = in_order ? add_contiguous(to_, recorded) : recorded;
     if (!in_order) moved_.push_back(static_cast<int>(to_.entries.size()));
     Entry& bare = to_.entries.emplace_back(entry);
     bare.args = to_.args->take(entry.args.size());

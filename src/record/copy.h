@@ -3,6 +3,8 @@
 // keep their numbers.
 #pragma once
 
+#include <algorithm>
+
 #include "record/tape.h"
 
 namespace bolt::record {
@@ -30,6 +32,22 @@ inline Tape tensors_alone(const Tape& tape) {
   Tape copy = without_entries(tape);
   for (size_t id = 0; id < copy.tensors.size(); ++id) copy.tensors[id].input = copy.tensors[id].producer = -1;
   return copy;
+}
+
+inline int count_storages(const Tape& tape) {
+  int count = 0;
+  for (const TensorInfo& info : tape.tensors) count = std::max(count, info.storage + 1);
+  return count;
+}
+
+/// One more tensor, which lies in `storage` as `id` does in its own, and which no entry makes yet.
+inline TensorId add_like(Tape& tape, TensorId id, int storage) {
+  const TensorInfo like = tape.tensors[static_cast<size_t>(id)];
+  TensorInfo& added = tape.tensors.emplace_back();
+  added = like;
+  added.input = added.producer = -1;
+  added.storage = storage;
+  return static_cast<TensorId>(tape.tensors.size()) - 1;
 }
 
 inline void add_input(Tape& tape, TensorId id) {
