@@ -164,7 +164,7 @@ class Cpu final : public DeviceInterface {
   }
 
  private:
-  const loops::PlanOptions options_ = codegen::cpu::plan_options();
+  const loops::PlanOptions options_ = codegen::cpu::options_that_generate();
 };
 
 }  // namespace

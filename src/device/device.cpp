@@ -62,7 +62,7 @@ c10::Device to_torch(graph::Device device) {
   return {c10::kCUDA, static_cast<c10::DeviceIndex>(device.index)};
 }
 
-loops::PlanOptions plan_options() {
+loops::PlanOptions options_of_devices() {
   auto of = [](const loops::PlannedContraction& call) { return find(call.node.out()->type.device.kind); };
   loops::PlanOptions options;
   options.generates = [of](const loops::PlannedContraction& call) -> std::optional<int64_t> {

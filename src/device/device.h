@@ -180,8 +180,8 @@ std::string why_not(const record::Tape& tape);
 
 c10::Device to_torch(graph::Device device);
 
-/// The planner's questions, put to the device of each call.
-loops::PlanOptions plan_options();
+/// What plans are made with: the planner's questions are put to the device of each call.
+loops::PlanOptions options_of_devices();
 
 /// loops::PlanOptions::apart_on: where the device's allocator has to be asked for the arena, too, each
 /// temporary may as well be asked for when it is needed, and the results of calls have its memory before and

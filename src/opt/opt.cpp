@@ -118,7 +118,7 @@ void check_order(std::string_view from, const OptOptions& o) {
 
 /// Contractions of tensors on the CPU are generated, others are a library's.
 loops::PlanOptions where_it_lies() {
-  loops::PlanOptions options = codegen::cpu::plan_options();
+  loops::PlanOptions options = codegen::cpu::options_that_generate();
   options.generates = [cpu = options.generates](const loops::PlannedContraction& call) {
     const bool here = call.node.out()->type.device.kind == graph::DeviceKind::CPU;
     return here ? cpu(call) : std::nullopt;
@@ -126,7 +126,7 @@ loops::PlanOptions where_it_lies() {
   return options;
 }
 
-loops::PlanOptions plan_options(const OptOptions& o) {
+loops::PlanOptions options_of(const OptOptions& o) {
   const std::string target = o.target.empty() && o.emit == "cuda" ? "cuda" : o.target;
   if (!target.empty() && target != "cpu" && target != "cuda")
     throw_user("--target is cpu or cuda, not ", target);
@@ -237,7 +237,7 @@ OptResult run(std::unique_ptr<graph::Graph> graph, const OptOptions& o) {
   OptResult result;
   const std::vector<std::string_view> passes =
       o.passes == "standard" ? graph::standard_passes() : split(o.passes, ',');
-  const loops::PlanOptions options = plan_options(o);
+  const loops::PlanOptions options = options_of(o);
   const auto times = graph::run_passes(*graph, passes, o.verify_each, {.widens = options.widens});
   if (o.time) result.report = times_text(times);
   if (o.emit.empty() || o.emit == "graph")

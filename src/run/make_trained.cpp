@@ -344,7 +344,7 @@ class Making {
     const std::vector<bool> no_parameters(tape.inputs.size(), false);
     lower::Lowered lowered = lower::functionalize(copy, wanted, {no_parameters, constants}, sizes);
     note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
-    loops::PlanOptions options = device::plan_options();
+    loops::PlanOptions options = device::options_of_devices();
     options.fold_params = false;
     options.bytes_apart = budget_.one_block ? 0 : kBytesApart;
     std::vector<int> free;

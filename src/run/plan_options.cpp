@@ -14,7 +14,7 @@ constexpr double kSecondsOfMeasuring = 0.3, kSecondsOfTuning = 5;
 }  // namespace
 
 loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices) {
-  loops::PlanOptions options = device::plan_options();
+  loops::PlanOptions options = device::options_of_devices();
   options.bytes_apart = recorded.budget.one_block ? 0 : kBytesApart;
   if (!is_step) options.apart_on = device::hands_out_memory;
   if (recorded.measured || recorded.tuned)

@@ -225,7 +225,7 @@ TEST(Attention, Bfloat16) {
           t.push_back(type(mask, sizes.back()));
         }
         const std::string text = sdpa(t, attributes);
-        const loops::Plan plan = loops::plan(graph::parse(text), plan_options(target));
+        const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
         EXPECT_EQ(plan.steps.at(0).kind, loops::StepKind::Contraction) << text;
         const Ran ran = test::run_graph(text, sizes, target);
         EXPECT_LE(ran.difference, 1.0 / 256) << ran.plan;
@@ -234,7 +234,7 @@ TEST(Attention, Bfloat16) {
 
 TEST(Attention, WhatTheLibraryKeeps) {
   auto ours = [](const std::vector<std::string>& t, Isa isa = Isa::Avx512) {
-    const loops::Plan plan = loops::plan(graph::parse(sdpa(t)), plan_options(target_of(isa)));
+    const loops::Plan plan = loops::plan(graph::parse(sdpa(t)), options_that_generate(target_of(isa)));
     return plan.steps.at(0).kind == loops::StepKind::Contraction;
   };
   const std::string whole = "f32[1, 1, 20, 16]";

@@ -195,7 +195,7 @@ TEST(Instructions, OfContractionsAreTheTargets) {
 })"};
   for (const std::string& graph : graphs)
     for (const Target& t : every_target()) {
-      const std::string text = assemble(loops::plan(graph::parse(graph), plan_options(t)), t).text;
+      const std::string text = assemble(loops::plan(graph::parse(graph), options_that_generate(t)), t).text;
       EXPECT_EQ(foreign_word(text, t), "") << graph << "\nfor " << t.key() << "\n" << text;
     }
 }

@@ -63,7 +63,7 @@ std::string run(const Case& c, const Setting& setting) {
     graph::optimize(*g);
     std::string text = graph::print(*g);
     std::string fault = compare("passes", graph::run_reference(*g, c.inputs), *c.graph, expected);
-    loops::PlanOptions options = codegen::cpu::plan_options(setting.target);
+    loops::PlanOptions options = codegen::cpu::options_that_generate(setting.target);
     options.fuse = setting.fuse;
     loops::Plan plan = loops::testing::through_text(loops::plan(std::move(g), options));
     if (fault.empty()) {

@@ -12,7 +12,7 @@ namespace {
 /// The contractions' text, one line each, then the kinds of the other steps.
 std::string plan_of(const std::string& graph, Isa isa = Isa::Avx512) {
   const Target target = target_of(isa);
-  const loops::Plan plan = loops::plan(graph::parse(graph), plan_options(target));
+  const loops::Plan plan = loops::plan(graph::parse(graph), options_that_generate(target));
   std::string out;
   for (const loops::Step& s : plan.steps) {
     if (s.kind == loops::StepKind::Contraction) {
@@ -118,7 +118,7 @@ TEST(FromPlan, PlanIsCompiledAsOneBatch) {
 })";
   for (Isa isa : testing::kVectorIsas) {
     const Target target = target_of(isa);
-    const loops::Plan plan = loops::plan(graph::parse(graph), plan_options(target));
+    const loops::Plan plan = loops::plan(graph::parse(graph), options_that_generate(target));
     if (!testing::runs_here(target)) {
       testing::look_at(assemble(plan, target), target);
       continue;

@@ -81,7 +81,7 @@ TEST(Pairs, Convolutions) {
 
 TEST(Pairs, WhatTheLibraryKeeps) {
   auto ours = [](const std::string& text, const Target& target) {
-    return loops::plan(graph::parse(text), plan_options(target)).steps.at(0).kind ==
+    return loops::plan(graph::parse(text), options_that_generate(target)).steps.at(0).kind ==
            loops::StepKind::Contraction;
   };
   const std::string even = linear("bf16[10, 24]", "bf16[40, 24]", "bf16[40]");
@@ -111,7 +111,7 @@ TEST(Pairs, WhatIsComputedInFloat32) {
 // LLVM calls its handler of fatal errors over an instruction that the target does not have.
 TEST(Pairs, WhatLlvmCannotEmitIsAnErrorOfOurs) {
   const std::string text = linear("bf16[10, 24]", "bf16[40, 24]", "bf16[40]");
-  const loops::Plan plan = loops::plan(graph::parse(text), plan_options(target_with_pairs()));
+  const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target_with_pairs()));
   Target plain = target_with_pairs();
   plain.avx512_bf16 = false;
   EXPECT_THROW(assemble(plan, plain), Error);

@@ -48,7 +48,8 @@ inline Ran run_graph(const std::string& text, const std::vector<Sizes>& sizes, c
   const bool runs = testing::runs_here(target);
   std::vector<graph::HostTensor> expected;
   if (runs) expected = graph::run_reference(*g, inputs);
-  const loops::Plan plan = loops::testing::through_text(loops::plan(std::move(g), plan_options(target)));
+  const loops::Plan plan =
+      loops::testing::through_text(loops::plan(std::move(g), options_that_generate(target)));
   Ran ran;
   ran.plan = loops::print(plan);
   for (const loops::Step& s : plan.steps) ran.contractions += s.kind == loops::StepKind::Contraction;

@@ -25,7 +25,7 @@ bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel
 
 }  // namespace
 
-loops::PlanOptions plan_options(const Target& target) {
+loops::PlanOptions options_that_generate(const Target& target) {
   loops::PlanOptions options;
   options.generates = [target](const loops::PlannedContraction& call) {
     return cpu::generates(call, target);

@@ -21,6 +21,6 @@ BOLT_API PlanFunctions compile(const loops::Plan& plan, const Target& target = T
 /// The same code, not loaded, on any host.
 BOLT_API Assembled assemble(const loops::Plan& plan, const Target& target);
 /// The planner's questions, answered for `target`.
-BOLT_API loops::PlanOptions plan_options(const Target& target = Target::host());
+BOLT_API loops::PlanOptions options_that_generate(const Target& target = Target::host());
 
 }  // namespace bolt::codegen::cpu
