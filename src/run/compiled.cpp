@@ -101,6 +101,12 @@ bool Compiled::is_done_at_return() const {
   return std::ranges::none_of(p_.devices, [](const UsedDevice& d) { return d.driver->works_behind_host(); });
 }
 
+std::string Compiled::fingerprints() const {
+  std::string lines;
+  for (const UsedDevice& d : p_.devices) lines += d.driver->fingerprint(d.device) + "\n";
+  return lines;
+}
+
 std::vector<int> Compiled::written_inputs() const {
   std::vector<int> out;
   for (const loops::PlanOutput& o : p_.plan.outputs)

@@ -60,6 +60,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   void drop_idle_memory() { kept_.drop_idle_memory(); }
   /// All of its work is done when a call returns: no device of it goes on behind the host's back.
   bool is_done_at_return() const;
+  /// Of the devices that it runs on (DeviceInterface::fingerprint), a line each.
+  std::string fingerprints() const;
 
   /// Set for a region that is tried beside eager: makes the same region with less fusion. Null: it cannot be
   /// made, or is the same.

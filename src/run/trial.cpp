@@ -10,7 +10,6 @@
 #include <cstdio>
 
 #include "cache/disk_cache.h"
-#include "codegen/cpu/target.h"
 #include "lower/settle.h"
 #include "record/copy.h"
 #include "support/background.h"
@@ -37,8 +36,8 @@ constexpr std::string_view kKeep = "program", kCautious = "cautious", kEager = "
 
 /// All that the verdict rests on.
 std::string key_of(const Compiled& program) {
-  return std::string("measured beside eager\n") + version() + "\n" + codegen::cpu::Target::host().key() +
-         "\n" + std::to_string(at::get_num_threads()) + " threads\n" + program.plan_text();
+  return std::string("measured beside eager\n") + version() + "\n" + program.fingerprints() +
+         std::to_string(at::get_num_threads()) + " threads\n" + program.plan_text();
 }
 
 /// The user may switch the cache off when it was used before.
