@@ -126,6 +126,7 @@ bool prelu_backward(Call& c) {
   return true;
 }
 
+/// Only the CPU's kernel keeps a buffer for the gradient.
 bool log_sigmoid(Call& c) {
   const Tensor t = c.tensor(0);
   c.give_like(t);
@@ -355,7 +356,8 @@ bool layer_norm_backward(Call& c) {
   return true;
 }
 
-/// (input, weight, bias, mean, var, training, momentum, eps)
+/// (input, weight, bias, mean, var, training, momentum, eps). In evaluation the CPU keeps no statistics, and
+/// CUDA those that it was given.
 bool batch_norm(Call& c) {
   const Tensor input = c.tensor(0);
   const int64_t kept = c.flag(5) || !input.is_cpu() ? input.size(1) : 0;

@@ -85,7 +85,7 @@ bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts,
 }
 
 /// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
-/// on.
+/// on. A size that a device computes would have to be waited for.
 bool Recorder::can_find_sizes(const at::Tensor& t) const {
   if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());

@@ -45,7 +45,7 @@ c10::IValue CallGenerators::given(const c10::OperatorHandle& op, const c10::IVal
 }
 
 void GeneratorStates::keep_drawn(const OperatorFacts& facts, const torch::jit::Stack& stack) {
-  keep_default(at::kCPU);
+  keep_default(at::kCPU);  // which operators on any device may draw from
   for (size_t i = first_argument(facts, stack); i < stack.size(); ++i) {
     const c10::IValue& argument = stack[i];
     if (argument.isGenerator())
