@@ -17,21 +17,16 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "graph/ir.h"
+#include "graph/device_facts.h"
 #include "loops/kernel.h"
 #include "loops/plan.h"
 
 namespace bolt::loops {
 
-struct MachineSpeed {
-  double bytes_per_ns;
-  double instructions_per_ns;  // of one element each
-  double start_ns;             // of a kernel
-};
-/// A core with 256-bit vectors that reads from its second cache; a data-centre GPU.
-BOLT_API const MachineSpeed& machine_of(graph::Device device);
+using graph::MachineSpeed;
 
 struct KernelWork {
   double bytes = 0, instructions = 0;
@@ -43,9 +38,9 @@ BOLT_API double price(const MachineSpeed& machine, const KernelWork& work);
 /// May a kernel do this work for nodes that do `alone` by themselves?
 BOLT_API bool repeats_little(const MachineSpeed& machine, double instructions, double alone);
 
-/// Is a kernel that scans x along `dim` no slower than a library's call? A row is one block's, where a
-/// library has all blocks work at one row.
-BOLT_API bool scans_well(const graph::Type& x, int dim);
+/// Is a kernel that scans x along `dim` by this operation (Op::scan) no slower than a library's call? A row
+/// is one block's, where a library has all blocks work at one row.
+BOLT_API bool scans_well(const graph::Type& x, int dim, std::string_view op);
 
 /// Is a kernel that replaces so many runs of so many elements each, in their order, no slower than a
 /// library's call that lets threads share them?

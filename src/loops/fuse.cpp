@@ -35,6 +35,8 @@ constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
 // Bytes that may wait longer for a start less.
 constexpr double kWaits = 1 << 16;
+// A kernel that takes as long to start is worth being saved where it computes next to nothing.
+constexpr double kDearStartNs = 1000;
 
 class Fuser {
  public:
@@ -198,7 +200,7 @@ class Fuser {
     const double here = elements(v), there = elements(larger(n));
     if (there < 2 * here || here == 1 || broadcast_inside(v, n)) return true;
     if (!options_.repeats) return false;
-    const MachineSpeed& machine = machine_of(p.device);
+    const MachineSpeed& machine = graph::facts_of(p.device).speed;
     const double repeated = p.instructions / elements(p.nodes.back()->out()) * (there - here);
     const KernelWork store_and_load{2 * here * dtype_bytes(v->type.dtype), 0}, reader = work_of_unit(unit(n));
     const double apart = price(machine, reader) + price(machine, store_and_load);
@@ -232,12 +234,13 @@ class Fuser {
   }
 
   /// A number that a call counts on in an input of its own (batches that a normalisation has seen) is
-  /// nobody's business before the end: there they are neighbours. On the processor a start costs next to
-  /// nothing.
+  /// nobody's business before the end: there they are neighbours. That is to save starts, where they cost
+  /// something.
   void counters_last() {
     auto counts = [&](int u) {
       const Part& p = parts_[u];
-      return p.alive && !p.call && p.next.empty() && p.device.kind == graph::DeviceKind::CUDA &&
+      return p.alive && !p.call && p.next.empty() &&
+             graph::facts_of(p.device).speed.start_ns >= kDearStartNs &&
              std::all_of(p.nodes.begin(), p.nodes.end(), [&](const Node* n) {
                const auto& from = sources(n);
                return kind_of(n) == OpKind::Pointwise && n->out()->type.numel().is_const(1) &&
@@ -428,7 +431,7 @@ class Fuser {
     if (!options_.repeats) return false;
     const std::optional<BuiltKernel> built = try_build(g, nullptr, -1);
     if (!built || built->kernel.exprs.size() > kMaxExprs) return false;
-    const MachineSpeed& machine = machine_of(parts_[b].device);
+    const MachineSpeed& machine = graph::facts_of(parts_[b].device).speed;
     *instructions = work_of(built->kernel).instructions;
     if (!repeats_little(machine, *instructions, parts_[a].alone + parts_[b].alone)) return false;
     const double apart = price(machine, work_of_unit(a)) + price(machine, work_of_unit(b));

@@ -6,6 +6,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "graph/device_facts.h"
 #include "loops/library_layout.h"
 #include "loops/roles.h"
 
@@ -178,16 +179,17 @@ class Chooser {
         fix(n->operands[0]);
         fix(n->out());
       }
-      const bool on_cpu = !n->outputs.empty() && n->out()->type.device.kind == graph::DeviceKind::CPU;
-      if (kind_of(n.get()) == OpKind::Reduce && on_cpu && mixes_channels_and_pixels(*n)) fix(n->operands[0]);
+      if (kind_of(n.get()) == OpKind::Reduce && graph::facts_of(n->out()->type.device).sums_in_memory_order &&
+          mixes_channels_and_pixels(*n))
+        fix(n->operands[0]);
     }
   }
   void fix(const Value* v) { fixed_[v->id] = fixed_[view_base(v)->id] = 1; }
 
-  /// It is slow otherwise (groups in cuDNN), its weights are too large for a second order, or its result
+  /// It may be slow otherwise, its weights are too large for a second order, or its result
   /// would be turned back.
   bool keeps_its_layout(const Node& conv) const {
-    if (conv.out()->type.device.kind != graph::DeviceKind::CPU) return true;
+    if (!graph::facts_of(conv.out()->type.device).convolves_in_any_order) return true;
     const Value* weights = conv.operands[1];
     if (fixed_[view_base(conv.operands[0])->id] || fixed_[conv.operands[0]->id]) return true;
     return constant_[weights->id] && estimate(weights->type.numel()) > kMostKeptTwice;
@@ -282,9 +284,9 @@ class Chooser {
       case Op::pad:
       case Op::slice:
       case Op::flip:
+      case Op::keep:
       case Op::slice_scatter:
       case Op::upsample_nearest:
-      case Op::keep:
       case Op::index_select:
       case Op::avg_pool:
       case Op::max_pool:

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "graph/device_facts.h"
 #include "support/knobs.h"
 
 namespace bolt::loops {
@@ -44,9 +45,9 @@ bool suits(const Type& image, const Type& weight, Sym channels, bool asked_for) 
 bool likes_channels_last(const Node& call) {
   if (call.outputs.empty() || (call.op != Op::conv && call.op != Op::extern_call)) return false;
   const std::string wanted = knob("TORCHBOLT_CHANNELS_LAST");
-  const bool on_cuda = call.out()->type.device.kind == graph::DeviceKind::CUDA;
+  const bool does_by_itself = graph::facts_of(call.out()->type.device).likes_channels_last;
   const bool asked_for = wanted != "auto";
-  if (asked_for ? !knob_bool("TORCHBOLT_CHANNELS_LAST") : !on_cuda) return false;
+  if (asked_for ? !knob_bool("TORCHBOLT_CHANNELS_LAST") : !does_by_itself) return false;
   if (call.op == Op::conv)
     return suits(call.operands[0]->type, call.operands[1]->type, call.out()->type.sizes[1], asked_for);
   if (!is_backward(call) || call.operands[0]->type.rank() < 3) return false;

@@ -181,7 +181,7 @@ class Planner {
     if (n.op != Op::transfer || fold || n.out()->type.rank() > 0 || is_complex(n.out()->type.dtype))
       return false;
     return n.operands[0]->type.device.kind == graph::DeviceKind::CPU &&
-           n.out()->type.device.kind == graph::DeviceKind::CUDA && only_kernels_read(n.out());
+           graph::facts_of(n.out()->type.device).takes_numbers && only_kernels_read(n.out());
   }
   bool only_kernels_read(const Value* v) const {
     for (const graph::Output& o : plan_.graph->outputs)
@@ -477,7 +477,7 @@ std::vector<char> numbers_of(const Plan& plan, const Step& s) {
   bool any = false;
   for (size_t i = 0; i < static_cast<size_t>(s.operand_count); ++i)
     any |= numbers[i] =
-        s.kind == StepKind::Kernel && s.device.kind != graph::DeviceKind::CPU &&
+        s.kind == StepKind::Kernel && graph::facts_of(s.device).takes_numbers &&
         plan.buffers[static_cast<size_t>(s.buffers[i])].type.device.kind == graph::DeviceKind::CPU;
   return any ? numbers : std::vector<char>();
 }

@@ -100,6 +100,7 @@ class Together {
     }
     return true;
   }
+  /// The processor gives the launches, so what it computes itself is done when the list begins.
   bool is_small_on_the_processor(const Step& s) const {
     return s.kind == StepKind::Kernel && s.device.kind == graph::DeviceKind::CPU && is_movable(s) &&
            std::all_of(s.buffers.begin(), s.buffers.end(), [&](int b) {

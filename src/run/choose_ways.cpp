@@ -13,6 +13,7 @@
 
 #include "device/device.h"
 #include "device/measure.h"
+#include "graph/device_facts.h"
 #include "run/attention.h"
 #include "run/products.h"
 #include "run/questions.h"
@@ -42,9 +43,8 @@ class AttentionCall {
     types_.resize(static_cast<size_t>(step.operand_count));
   }
 
-  /// On the processor there is one way.
   bool is_a_question() const {
-    return device_.kind != graph::DeviceKind::CPU && !node_.has_attr("way") && is_known(*result_) &&
+    return graph::facts_of(device_).has_several_ways && !node_.has_attr("way") && is_known(*result_) &&
            std::ranges::all_of(types_, [](const Type* t) { return is_known(*t); });
   }
 
@@ -100,7 +100,7 @@ class Products {
   explicit Products(const std::vector<const Node*>& products) : products_(products) {}
 
   bool is_a_question() const {
-    return x().device.kind != graph::DeviceKind::CPU && std::ranges::all_of(products_, [](const Node* n) {
+    return graph::facts_of(x().device).has_several_ways && std::ranges::all_of(products_, [](const Node* n) {
              return is_known(n->operands[0]->type) && is_known(weight(n)) && weight(n).is_contiguous();
            });
   }

@@ -95,6 +95,17 @@ TEST(Cost, PriceIsTheLongerOfMovingAndComputing) {
   EXPECT_TRUE(repeats_little(m, 130000, 100000)) << "30 thousand instructions take less than a start";
 }
 
+TEST(Cost, ScansAreOursWhereALibraryIsNoQuicker) {
+  const auto scans = [](const std::string& type, std::string_view op) {
+    const auto g = graph::parse("graph @scan(%x: " + type + ") {\n  return %x\n}\n");
+    return scans_well(g->inputs[0].value->type, 1, op);
+  };
+  for (const char* op : {"sum", "logaddexp"}) EXPECT_TRUE(scans("f32[1, 1000000]", op)) << op;
+  EXPECT_TRUE(scans("f32[64, 1000] cuda:0", "sum"));
+  EXPECT_FALSE(scans("f32[1, 1000000] cuda:0", "sum")) << "one block would have it all";
+  EXPECT_FALSE(scans("f32[64, 1000] cuda:0", "logaddexp"));
+}
+
 /// exp of one value, and sin of another, behind each other in a cat: in one kernel both are worked out
 /// everywhere.
 std::string two_halves(int rows, const std::string& device) {

@@ -1,19 +1,20 @@
 // graph/passes/convolutions.cpp
-// Convolutions that are matrix products become `linear`, and on CUDA the bias becomes an addition:
+// Convolutions that are matrix products become `linear`, and the bias becomes an addition:
 //
 //   conv(x, w), one pixel comes out      -> linear(x as rows, w as rows): the taps that meet the image, all
 //   of
 //                                           it in one row. Libraries would change the layout of a weight as
 //                                           large as that in every call.
-//   conv(x, w), patches of few channels  -> linear(patches as rows, w as rows), on CUDA: cuDNN pads three
+//   conv(x, w), patches of few channels  -> linear(patches as rows, w as rows), where the library pads three
 //                                           channels to eight, which copies the image just as the rows do
-//   conv(x, w, b)                        -> add(conv(x, w), b), on CUDA: ATen adds the bias in a pass of its
-//                                           own, where a kernel has more to do with the result
+//   conv(x, w, b)                        -> add(conv(x, w), b), where the library adds the bias in a pass of
+//                                           its own, and a kernel has more to do with the result
 //
 // The row's order is that of the weight in memory, so that of the larger operand no copy is made. After
 // fold_batch_norm, which looks for convolutions.
 #include <algorithm>
 
+#include "graph/device_facts.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -43,8 +44,8 @@ class Product {
       return nullptr;
     if (x_->type.numel().is_const(0) || w_->type.numel().is_const(0)) return nullptr;
     if (one_pixel()) return from_image();
-    const bool on_cuda = conv_->out()->type.device.kind == DeviceKind::CUDA;
-    return on_cuda && x[1].value() <= kFewChannels && tiles() ? from_patches() : nullptr;
+    const bool padded = facts_of(conv_->out()->type.device).pads_channels;
+    return padded && x[1].value() <= kFewChannels && tiles() ? from_patches() : nullptr;
   }
 
  private:
@@ -158,7 +159,7 @@ class Product {
 };
 
 Value* with_bias_behind(Graph& g, Node* conv) {
-  if (conv->operands.size() < 3 || conv->out()->type.device.kind != DeviceKind::CUDA) return nullptr;
+  if (conv->operands.size() < 3 || !facts_of(conv->out()->type.device).adds_bias_apart) return nullptr;
   Maker m(g, conv);
   Value* y = m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs);
   y->type.strides = conv->out()->type.strides;

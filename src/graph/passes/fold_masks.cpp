@@ -11,10 +11,11 @@
 // A mask that is added is looked at as where(keep, 0, low). Everything else is unknown and stays as it is.
 // The positions of a causal mask start at the same number; sizes may be symbols.
 //
-// Without a mask another kernel of the library runs. On CUDA those lay heads beside each other, as the
-// queries of a model lie, and the node's type says so, or its result would be copied.
+// Without a mask another kernel of the library runs. Where that lays heads beside each other, as the queries
+// of a model lie, the node's type says so, or its result would be copied.
 #include <algorithm>
 
+#include "graph/device_facts.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -261,7 +262,7 @@ MaskHides what_mask_hides(const Value* mask) {
 bool fold_masks(Graph& g) {
   auto type_of = [](const Type& masked) {
     Type t = masked;
-    if (t.device.kind == DeviceKind::CUDA && t.rank() == 4)
+    if (facts_of(t.device).lays_heads_beside && t.rank() == 4)
       t.strides = strides_in_order(t.sizes, {0, 2, 1, 3});
     return t;
   };

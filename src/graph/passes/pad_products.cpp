@@ -14,6 +14,7 @@
 #include <array>
 #include <map>
 
+#include "graph/device_facts.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -54,7 +55,7 @@ std::optional<MatrixProduct> product_of(const Node& node) {
   if (node.op != Op::linear && node.op != Op::matmul) return std::nullopt;
   Value *a = node.operands[0], *b = node.operands[1];
   const Type& out = node.out()->type;
-  if (out.device.kind != DeviceKind::CUDA || !is_float(out.dtype) || dtype_bytes(out.dtype) != 2)
+  if (!facts_of(out.device).needs_aligned_rows || !is_float(out.dtype) || dtype_bytes(out.dtype) != 2)
     return std::nullopt;
   if (a->type.rank() < 2 || b->type.rank() != 2) return std::nullopt;
   const Sym k = a->type.sizes.back(), n = out.sizes.back();

@@ -31,7 +31,7 @@ const std::vector<Pass>& passes() {
       {"fold_batch_norm", asks_nothing<fold_batch_norm>,
        "conv or linear + inference batch norm: folded into weight and bias"},
       {"convolutions", asks_nothing<convolutions>,
-       "convolutions that are matrix products: linear; on CUDA: bias apart"},
+       "convolutions that are matrix products: linear; where the library adds it late: bias apart"},
       {"match_attention", asks_nothing<match_attention>, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
       {"match_gelu", asks_nothing<match_gelu>, "gelu's approximation written out by hand: gelu"},
       {"fold_masks", asks_nothing<fold_masks>,

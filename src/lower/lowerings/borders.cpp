@@ -12,6 +12,7 @@
 // after the other.
 #include <algorithm>
 
+#include "graph/device_facts.h"
 #include "lower/families.h"
 #include "lower/formula.h"
 
@@ -142,7 +143,7 @@ bool comes_from_convolution(const Value* v) {
 
 bool is_read_at_places(const Call& c, std::string_view name) {
   const Value* x = c.tensor(name);
-  if (x->type.device.kind != graph::DeviceKind::CPU) return true;
+  if (graph::facts_of(x->type.device).reads_anywhere) return true;
   const auto& sizes = c.recorded(name).sizes;
   const bool has_channels = sizes.size() >= 3 && sizes[1] > 1;
   return (has_channels && c.recorded(name).strides[1] == 1) || comes_from_convolution(x);

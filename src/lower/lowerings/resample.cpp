@@ -6,6 +6,7 @@
 // these calls stay ATen's.
 #include <string>
 
+#include "graph/device_facts.h"
 #include "lower/taps.h"
 
 namespace bolt::lower {
@@ -32,8 +33,6 @@ std::vector<Scaling> scalings(Call& c, const Syms& from, const Syms& to, Filter 
   }
   return out;
 }
-
-bool is_on_processor(const Value* v) { return v->type.device.kind == graph::DeviceKind::CPU; }
 
 /// The sizes of the result: those before its image are the operand's.
 Syms resized(Call& c, const Syms& of) {
@@ -100,9 +99,11 @@ Results upsample_backward(Call& c, Filter filter) {
   if (!f.is_real() || !has_elements(g.value)) return {};
   const auto each = scalings(c, from, g.sizes(), filter, f.type());
   if (each.empty()) return {};
-  // Of an image that became smaller most elements were no taps: writing to those that were is less work.
+  // Of an image that became smaller most elements were no taps: writing to those that were is less work,
+  // which counts where reading is no quicker than that.
   for (const Scaling& s : each)
-    if (s.to < s.from && (filter == Filter::Linear || filter == Filter::Cubic) && is_on_processor(g.value))
+    if (s.to < s.from && (filter == Filter::Linear || filter == Filter::Cubic) &&
+        !graph::facts_of(g.value->type.device).reads_anywhere)
       return {};
   const bool is_nearest = filter == Filter::Nearest || filter == Filter::NearestExact;
   // All that is copied in one reduction.

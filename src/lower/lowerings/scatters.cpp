@@ -8,9 +8,10 @@
 // are one into their dimensions as one. Where an index has one number for each row, nothing meets, and each
 // element looks whether it is written.
 //
-// Half types are added up in float32: no sum is rounded at each of its terms. What stays ATen's: on CUDA what
-// adds up floats in one order there (index_put and embeddings sort first), and all of it where the user wants
-// algorithms that give the same bits each time.
+// Half types are added up in float32: no sum is rounded at each of its terms. What stays ATen's, where our
+// threads meet in any order (DeviceFacts::scatters_in_order): what adds up floats in one order there
+// (index_put and embeddings sort first), and all of it where the user wants algorithms that give the same
+// bits each time.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -24,12 +25,12 @@
 namespace bolt::lower {
 namespace {
 
-bool on_cuda(const Call& c) { return c.result_device().kind == graph::DeviceKind::CUDA; }
+bool adds_in_order(const Call& c) { return graph::facts_of(c.result_device()).scatters_in_order; }
 
 /// May it be ours at all? `op`: of the graph.
 bool is_ours(Call& c, std::string_view op, DType t) {
   if (is_complex(t) || (t == DType::Bool && op != "last")) return false;
-  return !(on_cuda(c) && at::globalContext().deterministicAlgorithms());
+  return adds_in_order(c) || !at::globalContext().deterministicAlgorithms();
 }
 
 /// Elements of `x` into `base` along `dim` at `index`, which is as large as x.
@@ -225,7 +226,7 @@ Results index_reduce(Call& c) {
 // Each row's gradient goes to where the row was read.
 Results embedding_backward(Call& c) {
   const DType t = c.result_dtype();
-  if (!is_ours(c, "sum", t) || (on_cuda(c) && is_float(t)) || c.flag("scale_grad_by_freq")) return {};
+  if (!is_ours(c, "sum", t) || (!adds_in_order(c) && is_float(t)) || c.flag("scale_grad_by_freq")) return {};
   const Formula f(c, compute_type(t));
   Term g = f("grad_output"), list{&c, c.tensor("indices")};
   const Sym count = product(list.sizes());
@@ -269,7 +270,7 @@ Results index_put(Call& c) {
   const DType t = c.result_dtype();
   const bool adds = c.flag("accumulate");
   const char* op = adds ? "sum" : "last";
-  if (!is_ours(c, op, t) || (adds && on_cuda(c) && is_float(t))) return {};
+  if (!is_ours(c, op, t) || (adds && !adds_in_order(c) && is_float(t))) return {};
   const std::vector<Value*> indices = c.tensors("indices");
   const auto is_given = [](const Value* v) { return v != nullptr; };
   const auto first = std::find_if(indices.begin(), indices.end(), is_given);

@@ -1,0 +1,55 @@
+// graph/device_facts.h
+// A kind of device -> what passes and the planner have to know of it, one row each (device_facts.cpp).
+//
+// Whoever decides something by where a value lies asks here for the reason, not for the name of the device,
+// so that another one is another row. Two things are told apart by name, and right so: what eager itself does
+// differently on the processor and elsewhere, which is torch's to say (c10::Device), and who compiles,
+// allocates and launches (device/device.h).
+#pragma once
+
+#include "graph/ir.h"
+
+namespace bolt::graph {
+
+struct MachineSpeed {
+  double bytes_per_ns;
+  double instructions_per_ns;  ///< of one element each
+  double start_ns;             ///< of a kernel
+};
+
+struct DeviceFacts {
+  MachineSpeed speed;
+
+  // ---- kernels of ours
+  /// A row is scanned by one block of threads, which combine neighbours again and again.
+  bool scans_by_blocks;
+  /// What meets at one place is combined in the order of the elements. Else threads meet there in any order.
+  bool scatters_in_order;
+  /// A launch is given the value of a number that lies on the processor.
+  bool takes_numbers;
+  /// Elements at computed places are read about as quickly as rows, which vectors of a processor need.
+  bool reads_anywhere;
+  /// A sum over channels and pixels is slow where these lie in another order than they were recorded in.
+  bool sums_in_memory_order;
+
+  // ---- its libraries
+  /// Convolutions of a few channels pad them to eight, which copies the image.
+  bool pads_channels;
+  /// The bias of a convolution is added by a pass of its own.
+  bool adds_bias_apart;
+  /// Products of half precision are slow where rows do not begin at multiples of 16 bytes.
+  bool needs_aligned_rows;
+  /// Convolutions read channels that lie next to each other, and turn other images round.
+  bool likes_channels_last;
+  /// Convolutions may be given their images in any order. Elsewhere some orders are slow: groups in cuDNN.
+  bool convolves_in_any_order;
+  /// Attention without a mask gives heads that lie beside each other.
+  bool lays_heads_beside;
+  /// Attention, and products of one operand, are computed in several ways, of which only measuring tells the
+  /// best.
+  bool has_several_ways;
+};
+
+BOLT_API const DeviceFacts& facts_of(Device device);
+
+}  // namespace bolt::graph

@@ -1,0 +1,36 @@
+# tests/lint/test_check_layers.py
+"""scripts/check_layers.py: who may include whom, and who may know which devices there are."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
+spec = importlib.util.spec_from_file_location("check_layers", SCRIPT)
+check = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(check)
+
+
+@pytest.mark.parametrize(
+    "name, text, good",
+    [
+        ("loops/fuse.cpp", '#include "graph/ir.h"', True),
+        ("graph/ir.cpp", '#include "loops/fuse.h"', False),
+        ("loops/fuse.cpp", "#include <ATen/core/Tensor.h>", False),
+        ("run/step.cpp", "#include <ATen/core/Tensor.h>", True),
+        ("codegen/cpu/emit.cpp", '#include "codegen/cuda/emit.h"', False),
+        ("elsewhere/a.cpp", "", False),
+        ("loops/fuse.cpp", "if (d.kind == graph::DeviceKind::CUDA) return;", False),
+        ("run/step.cpp", "if (d.kind == graph::DeviceKind::CUDA) return;", False),
+        ("loops/fuse.cpp", "if (d.kind == graph::DeviceKind::CPU) return;", True),
+        ("graph/device_facts.cpp", "return d.kind == DeviceKind::CUDA ? kCuda : kCpu;", True),
+        ("device/cuda.cpp", "return find(graph::DeviceKind::CUDA);", True),
+    ],
+)
+def test_a_line(tmp_path, monkeypatch, name, text, good):
+    monkeypatch.setattr(check, "SRC", tmp_path)
+    file = tmp_path / name
+    file.parent.mkdir(parents=True)
+    file.write_text(text + "\n")
+    assert (list(check.complaints(file)) == []) == good
