@@ -67,7 +67,7 @@ def compare(model, x, pieces):
     regions = [r for r in torchbolt.api.compiled_of(fast)._regions() if r.get("ops")]
     assert [max(1, r["graph"].count("# piece")) for r in regions] == [pieces]
     assert torchbolt.stats()["eager_fallbacks"] == 0
-    assert max(ours) <= eager
+    assert max(ours) <= 1.001 * eager
     return ours, eager
 
 
