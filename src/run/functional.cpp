@@ -11,6 +11,7 @@
 #include <string>
 #include <unordered_map>
 
+#include "device/device.h"
 #include "graph/verify.h"
 #include "record/convert.h"
 #include "record/dropout.h"
@@ -105,7 +106,7 @@ at::Tensor pointwise(const Node& n, const Tensors& in) {
 }
 
 at::Tensor create(const Node& n) {
-  const c10::IValue none, device = c10::Device(c10::kCPU);
+  const c10::IValue none, device = device::to_torch(n.out()->type.device);
   if (n.op == Op::iota) {
     at::Tensor steps =
         call("aten::arange", "", {at::Scalar(sizes_of(n)[0]), dtype_of(n), none, device, none});
