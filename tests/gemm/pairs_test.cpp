@@ -97,7 +97,7 @@ TEST(Pairs, WhatIsComputedInFloat32) {
   auto is_wider = [](const std::string& dtype, const Target& target) {
     const auto g = graph::parse("graph @f(%x: " + dtype + "[8, 24], %w: " + dtype +
                                 "[40, 24]) {\n  %y = linear(%x, %w)\n  return %y\n}");
-    return plan_options(target).widens(*g->nodes.front());
+    return options_that_generate(target).widens(*g->nodes.front());
   };
   Target plain = target_with_pairs(), half = plain;
   plain.avx512_bf16 = false;
