@@ -158,11 +158,16 @@ def test_the_parts_of_a_plan():
 def test_a_browser_shows_it(explained, tmp_path):
     seen, measured = explained
     page = pathlib.Path(seen.save(tmp_path / "report.html", title="a net", measured=measured))
-    page.write_text(
-        page.read_text().replace("</body>", "<script>$('after').click(); document.title += ', shown'</script></body>")
-    )
+    # A number that is cut has lost its unit.
+    script = """
+        $('after').click();
+        const cut = [...document.querySelectorAll('#kernels .num')].filter((cell) => cell.scrollWidth > cell.clientWidth);
+        document.title += ', shown, cut: ' + cut.map((cell) => cell.textContent);
+    """
+    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
     command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    command.append("--window-size=1280,900")
     shown = subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120).stdout
-    assert "<title>a net - Torchbolt report, shown</title>" in shown
+    assert "<title>a net - Torchbolt report, shown, cut: </title>" in shown
     assert "linear_relu" in shown.split("</script>")[0].split('id="kernel-list"')[1]
     assert shown.count('class="break pad"') == 1 and "&lt;/script&gt; &amp; more" in shown
