@@ -2,8 +2,8 @@
 """Python objects -> plain data that says which they are -> the same objects in another process.
 
     by value    numbers, texts, None, tuples, ranges, dtypes, devices, members of enums: what is compared by value
-    by a way    modules, functions, classes, code, dicts, cells: ["way", root, step, ..., hash], from a module or from
-                the target, by names and places that do not depend on the process
+    by a way    modules, functions, classes, code, dicts, cells: ["way", root, step, ..., hash], from a module, the
+                target or the model, by names and places that do not depend on the process
 
 With functions, code and the user's classes goes a hash of their code, so that the way leads to the same thing or to an
 error that names it. What can be reached by no way is an error, too: torchbolt.saved tells the user.
@@ -11,7 +11,9 @@ error that names it. What can be reached by no way is an error, too: torchbolt.s
 
 from __future__ import annotations
 
+import builtins
 import collections
+import dataclasses
 import enum
 import functools
 import hashlib
@@ -43,9 +45,18 @@ _PARTS: tuple[tuple[type | tuple, tuple[str, ...]], ...] = (
 _ATTRIBUTES = {name for _, names in _PARTS for name in names}
 # Modules that functions of C's are found in.
 _HOMES = ("builtins", "torch", "torch._C", "torch._C._nn", "torch._C._linalg", "torch._C._fft", "torch._C._special")
+# Python's own types that stand under another name than theirs.
+_UNNAMED_TYPES = {
+    id(cls): name
+    for name, cls in vars(types).items()
+    if isinstance(cls, type) and cls.__module__ == "builtins" and not hasattr(builtins, cls.__name__)
+}
 _FARTHEST = 14
 _LARGEST = 4096
-_MOST = 1_000_000  # objects that are looked at for one that its name does not lead to: ten seconds or so
+# Objects that are looked at for one that its name does not lead to: near those that names lead to, a second or so; and
+# everywhere, ten seconds or so.
+_MOST_NEAR = 50_000
+_MOST = 1_000_000
 
 
 def name_of(target) -> str:
@@ -124,6 +135,8 @@ def _take(thing, step: list):
         return thing[what]
     if kind == "names":
         return vars(thing)
+    if kind == "base":
+        return thing.__bases__[what]
     if kind == "class":
         return type(thing)
     if kind == "constant":
@@ -145,7 +158,8 @@ def _steps_from(thing) -> list[tuple[list, object]]:
             *((["in", k], v) for k, v in _named(vars(thing))),
         ]
     if _is(thing, type):
-        return [(["in", k], v) for k, v in _named(vars(thing))]
+        bases = [(["base", i], base) for i, base in enumerate(thing.__bases__)]
+        return [*((["in", k], v) for k, v in _named(vars(thing))), *bases]
     if _is(thing, _CODE):
         return [(["constant", i], c) for i, c in enumerate(thing.co_consts) if isinstance(c, _CODE)]
     for types_of, names in _PARTS:
@@ -187,17 +201,32 @@ _TORCH = (torch.dtype, torch.layout, torch.memory_format, torch.qscheme)
 _ALONE = {"None": None, "Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 
 
-class Writer:
-    """Says which objects they are. `target`: what can be reached from it needs no module."""
+@dataclasses.dataclass(frozen=True)
+class Roots:
+    """What both processes have, so that what can be reached from it needs no module: the target, and the module or
+    object that it is called on."""
 
-    def __init__(self, target) -> None:
-        self._target = target
-        self._ways: dict[int, list] = {}
-        self._held: list = []  # what is in _ways, whose addresses are not used again meanwhile
-        self._next: collections.deque | None = None
+    target: object
+    model: object = None
+
+    def begins(self) -> list[tuple[list, object]]:
+        named = [([["target"]], self.target), ([["model"]], self.model)]
+        return [row for row in named if row[1] is not None]
+
+
+class Writer:
+    """Says which objects they are."""
+
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
+        self._named: list[tuple[list, object]] = []  # ways that names lead
+        self._searches: list[_Search] = []
         self._by_file: dict[str, str] | None = None
 
     def all(self, objects: list) -> list:
+        for each in objects:  # what has a name says where to look for what has none
+            if self._value(each) is None:
+                self._straight_noted(each)
         return [self.one(each) for each in objects]
 
     def one(self, thing):
@@ -242,18 +271,27 @@ class Writer:
         return None
 
     def _way(self, thing):
-        way = self._straight(thing) or self._searched(thing)
+        way = self._straight_noted(thing) or self._searched(thing)
         if way is None:
             what = f"an object of {type(thing).__module__}.{type(thing).__qualname__}"
             named = f" ({thing.__qualname__})" if hasattr(thing, "__qualname__") else ""
-            among = f" among the first {_MOST:,} objects that were looked at" if self._is_full() else ""
+            among = f" among the first {_MOST:,} objects that were looked at" if self._searches[-1].is_full() else ""
             raise exc.ArtifactError(f"what was compiled rests on {what}{named} that no name leads to{among}")
         return ["way", way, _hash_of(thing)]
 
+    def _straight_noted(self, thing):
+        way = self._straight(thing)
+        if way:
+            self._named.append((way, thing))
+        return way
+
     def _straight(self, thing):
         """The way that its own name says, if it leads there."""
-        if thing is self._target:
-            return [["target"]]
+        for root, thing_there in self._roots.begins():
+            if thing is thing_there:
+                return root
+        if thing is sys.modules:
+            return [["module", "sys"], ["in", "modules"]]
         if isinstance(thing, types.ModuleType):
             name = getattr(thing, "__name__", "")
             return [["module", name]] if sys.modules.get(name) is thing else None
@@ -269,6 +307,8 @@ class Writer:
             homes = [n for n in _HOMES if vars(sys.modules.get(n, types)).get(thing.__name__) is thing]
             if homes:
                 return [["module", homes[0]], ["in", thing.__name__]]
+        if id(thing) in _UNNAMED_TYPES:
+            return [["module", "types"], ["in", _UNNAMED_TYPES[id(thing)]]]
         module, name = getattr(thing, "__module__", None), getattr(thing, "__qualname__", None)
         if not isinstance(module, str) or not isinstance(name, str) or module not in sys.modules:
             return None
@@ -290,36 +330,76 @@ class Writer:
 
     def _if_there(self, thing, way):
         try:
-            return way if way and _follow(way, self._target) is thing else None
+            return way if way and _follow(way, self._roots) is thing else None
         except (LookupError, AttributeError, TypeError):
             return None
 
     def _searched(self, thing):
-        """The shortest way, of the objects that the target and modules lead to, _MOST at most. The search stops where
-        it is found and goes on for the next one."""
-        if self._next is None:
+        """A short way. Most objects lie beside others that are named: a cell in a function that a decorator made, a
+        property in the class of a method. Some lie in their modules, few elsewhere."""
+        for i in range(3):
+            if i == len(self._searches):
+                self._searches.append(self._search(i))
+            if way := self._searches[i].way_to(thing):
+                return way
+        return None
+
+    def _search(self, how_far: int):
+        roots = self._roots.begins()
+        if how_far == 2:
             modules = [([["module", n]], m) for n, m in list(sys.modules.items()) if _is(m, types.ModuleType)]
-            modules.sort(key=lambda row: row[0][0][1] == "__main__")  # another program's in another process
-            self._next = collections.deque([([["target"]], self._target), *modules])
-            self._ways.update({id(begin): way for way, begin in reversed(self._next)})
-        while id(thing) not in self._ways and self._next and not self._is_full():
+            main = sys.modules.get("__main__")
+            modules.sort(key=lambda row: row[1] is main)  # another program's in another process
+            return _Search([*roots, *modules], _MOST, through_modules=True)
+        ways = {repr(way[:end]): way[:end] for way, _ in self._named for end in range(1, len(way) + 1)}
+        named = [(way, _follow(way, self._roots)) for way in ways.values()]
+        modules = [row for row in named if _is(row[1], types.ModuleType)]
+        if how_far == 1:
+            return _Search(modules, _MOST_NEAR)
+        classes = [([*way, ["class", 0]], type(module)) for way, module in modules]
+        near = (row for row in named if not _is(row[1], types.ModuleType))
+        return _Search([*roots, *near, *classes], _MOST_NEAR)
+
+
+class _Search:
+    """From some objects to all that they lead to, the nearest first, as far as what is asked for; it goes on from there
+    for the next one. `through_modules`: also into modules that are no beginning, which lead everywhere."""
+
+    def __init__(self, begins: list[tuple[list, object]], most: int, through_modules: bool = False) -> None:
+        self._next = collections.deque(begins)
+        self._ways = {id(begin): way for way, begin in reversed(self._next)}
+        self._held = [begin for _, begin in begins]  # so that nothing else gets their addresses
+        self._most = most
+        self._through_modules = through_modules
+
+    def way_to(self, thing) -> list | None:
+        while id(thing) not in self._ways and self._next and not self.is_full():
             way, at = self._next.popleft()
             for step, found in _steps_from(at):
                 if id(found) in self._ways or _is(found, (str, int, float, bytes, torch.Tensor, type(None))):
                     continue
                 self._ways[id(found)] = longer = [*way, step]
                 self._held.append(found)
-                if len(longer) <= _FARTHEST:
+                leads_on = self._through_modules or not (_is(found, types.ModuleType) or _is_of_module(found))
+                if leads_on and len(longer) <= _FARTHEST:
                     self._next.append((longer, found))
         return self._ways.get(id(thing))
 
-    def _is_full(self) -> bool:
-        return len(self._ways) >= _MOST
+    def is_full(self) -> bool:
+        return len(self._ways) >= self._most
 
 
-def _follow(way: list, target):
-    root, *steps = way
-    thing = target if root[0] == "target" else sys.modules.get(root[1]) or importlib.import_module(root[1])
+def _is_of_module(names) -> bool:
+    """A module's dict, to which all of its functions lead."""
+    return type(names) is dict and "__spec__" in names and "__loader__" in names
+
+
+def _follow(way: list, roots: Roots):
+    (kind, *name), *steps = way
+    if kind == "module":
+        thing = sys.modules.get(name[0]) or importlib.import_module(name[0])
+    else:
+        thing = {"target": roots.target, "model": roots.model}[kind]
     for step in steps:
         thing = _take(thing, step)
     return thing
@@ -328,8 +408,8 @@ def _follow(way: list, target):
 class Reader:
     """Finds the objects again."""
 
-    def __init__(self, target) -> None:
-        self._target = target
+    def __init__(self, roots: Roots) -> None:
+        self._roots = roots
 
     def all(self, told: list) -> list:
         return [self.one(each) for each in told]
@@ -373,7 +453,7 @@ class Reader:
     def _at(self, way: list, hashed: str):
         name = ".".join(str(step[-1]) for step in way)
         try:
-            thing = _follow(way, self._target)
+            thing = _follow(way, self._roots)
         except (ImportError, LookupError, AttributeError, TypeError) as error:
             raise exc.ArtifactError(f"{name} is not there ({type(error).__name__}: {error})") from None
         if _hash_of(thing) != hashed:

@@ -42,7 +42,7 @@ def save(compiled, path) -> int:
     _C.wait()
     try:
         numbers, texts, objects = inner._saved()
-        told = references.Writer(inner.__wrapped__).all(objects)
+        told = references.Writer(_roots(compiled, inner)).all(objects)
     except exc.ArtifactError as error:
         raise exc.ArtifactError(f"torchbolt.save: {api.name_of(inner)} cannot be saved: {error}") from None
     regions = inner._regions()
@@ -79,13 +79,19 @@ def load(path, model):
         inner = api.compiled_of(compiled)
         if references.name_of(inner.__wrapped__) != head["target"]:
             raise exc.ArtifactError(f"it is of {head['target']}, not of {references.name_of(inner.__wrapped__)}")
-        objects = references.Reader(inner.__wrapped__).all(head["objects"])
+        objects = references.Reader(_roots(compiled, inner)).all(head["objects"])
         if artifacts.folder():
             artifacts.put_all(head["entries"], body[8 + length :])
         inner._restore(head["numbers"], head["texts"], objects)
     except exc.ArtifactError as error:
         raise exc.ArtifactError(f"torchbolt.load: {path} is not taken: {error}") from None
     return compiled
+
+
+def _roots(compiled, inner) -> references.Roots:
+    """From where both processes find things."""
+    model = getattr(compiled, "_torchbolt_original", getattr(compiled, "__self__", None))
+    return references.Roots(inner.__wrapped__, model)
 
 
 # ---- what must be the same

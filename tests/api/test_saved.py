@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import subprocess
@@ -16,6 +17,8 @@ import torchbolt
 from torchbolt import exc, references
 
 MODEL = """
+import functools
+
 import torch
 import torchbolt
 
@@ -42,6 +45,20 @@ class Net(torch.nn.Module):
         for layer in self.layers:
             x = x + layer(x) * scale
         return x
+
+
+def twice(function):
+    @functools.wraps(function)
+    def wrapper(*args):
+        return 2 * function(*args)
+
+    return wrapper
+
+
+class Decorated(Net):
+    @twice
+    def forward(self, x):
+        return self.norm(self.linear(x))
 
 
 class Broken(Net):
@@ -262,8 +279,8 @@ def test_what_cannot_be_saved_is_said(tmp_path):
     ids=lambda thing: repr(thing)[:40],
 )  # fmt: skip
 def test_objects_are_found_again(thing):
-    told = references.Writer(test_signatures).one(thing)
-    found = references.Reader(test_signatures).one(told)
+    told = references.Writer(references.Roots(test_signatures)).one(thing)
+    found = references.Reader(references.Roots(test_signatures)).one(told)
     assert found is thing or (found == thing and type(found) is type(thing))
 
 
@@ -275,12 +292,92 @@ def test_annotations_that_nobody_has_asked_for_yet(run):
 
 def test_an_object_without_a_name_is_told(tmp_path):
     with pytest.raises(exc.ArtifactError, match="that no name leads to"):
-        references.Writer(len).one(object())
+        references.Writer(references.Roots(len)).one(object())
 
 
 def test_the_search_for_an_object_has_an_end(monkeypatch):
     monkeypatch.setattr(references, "_MOST", 100)
-    writer = references.Writer(len)
+    writer = references.Writer(references.Roots(len))
     with pytest.raises(exc.ArtifactError, match="among the first 100 objects"):
         writer.one(object())
-    assert len(writer._held) < 10_000
+    assert all(len(search._held) < 10_000 for search in writer._searches)
+
+
+def _with_cell(value):
+    """A decorator that makes a function of another name and file than the decorated one's."""
+
+    def decorator(function):
+        @functools.wraps(function)
+        def wrapper(*args):
+            return function(*args), value
+
+        return wrapper
+
+    return decorator
+
+
+@_with_cell(value=(1, 2))
+def decorated(x):
+    return x
+
+
+class Priced:
+    @property
+    def price(self):
+        return 3
+
+
+def test_what_lies_beside_something_named_is_soon_found():
+    cells, fget = decorated.__closure__, Priced.price.fget
+    objects = [decorated, *cells, decorated.__code__, decorated.__wrapped__, Priced, Priced.price, fget, sys.modules]
+    writer = references.Writer(references.Roots(len))
+    told = writer.all(objects)
+    (search,) = writer._searches
+    assert len(search._held) < 5000
+    found = references.Reader(references.Roots(len)).all(told)
+    assert all(a is b for a, b in zip(found, objects, strict=True))
+
+
+def test_ways_do_not_lead_through_the_main_program(run):
+    """Which is another one in the process that loads."""
+    run("""
+        from model import Decorated
+        net = model.made(Decorated)
+        compiled = torchbolt.compile(net)
+        for _ in range(3):
+            compiled(x)
+        torchbolt.save(compiled, "net.bolt")
+    """)
+    run("""
+        net = model.made(model.Decorated)
+        compiled = torchbolt.load("net.bolt", net)
+        torch.testing.assert_close(counted(lambda: compiled(x)), net(x))
+    """)
+
+
+def test_classes_that_only_the_module_leads_to(run):
+    """torch's parametrizations make one for each module."""
+    made = """
+        net = model.made()
+        for layer in net.layers:
+            torch.nn.utils.parametrizations.weight_norm(layer)
+    """
+    run(
+        made
+        + """
+        compiled = torchbolt.compile(net)
+        with torch.no_grad():
+            for _ in range(3):
+                compiled(x)
+        torchbolt.save(compiled, "net.bolt")
+        del compiled
+    """
+    )
+    run(
+        made
+        + """
+        compiled = torchbolt.load("net.bolt", net)
+        with torch.no_grad():
+            torch.testing.assert_close(counted(lambda: compiled(x)), net(x))
+    """
+    )
