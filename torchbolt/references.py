@@ -4,6 +4,7 @@
     by value    numbers, texts, None, tuples, ranges, dtypes, devices, members of enums: what is compared by value
     by a way    modules, functions, classes, code, dicts, cells: ["way", root, step, ..., hash], from a module, the
                 target or the model, by names and places that do not depend on the process
+    weights     parameters and buffers, by name
 
 With functions, code and the user's classes goes a hash of their code, so that the way leads to the same thing or to an
 error that names it. What can be reached by no way is an error, too: torchbolt.saved tells the user.
@@ -203,11 +204,12 @@ _ALONE = {"None": None, "Ellipsis": Ellipsis, "NotImplemented": NotImplemented}
 
 @dataclasses.dataclass(frozen=True)
 class Roots:
-    """What both processes have, so that what can be reached from it needs no module: the target, and the module or
-    object that it is called on."""
+    """What both processes have, so that what can be reached from it needs no module: the target, the module or object
+    that it is called on, and tensors by name."""
 
     target: object
     model: object = None
+    weights: dict[str, torch.Tensor] = dataclasses.field(default_factory=dict)
 
     def begins(self) -> list[tuple[list, object]]:
         named = [([["target"]], self.target), ([["model"]], self.model)]
@@ -219,6 +221,7 @@ class Writer:
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
+        self._weights = {id(tensor): name for name, tensor in roots.weights.items()}
         self._named: list[tuple[list, object]] = []  # ways that names lead
         self._searches: list[_Search] = []
         self._by_file: dict[str, str] | None = None
@@ -235,6 +238,8 @@ class Writer:
         for name, alone in _ALONE.items():
             if thing is alone:
                 return ["alone", name]
+        if id(thing) in self._weights:
+            return ["weight", self._weights[id(thing)]]
         value = self._value(thing)
         return value if value is not None else self._way(thing)
 
@@ -406,7 +411,7 @@ def _follow(way: list, roots: Roots):
 
 
 class Reader:
-    """Finds the objects again."""
+    """Finds the objects again. A weight that is not there is None."""
 
     def __init__(self, roots: Roots) -> None:
         self._roots = roots
@@ -418,6 +423,8 @@ class Reader:
         kind, *parts = told
         if kind == "alone":
             return _ALONE[parts[0]]
+        if kind == "weight":
+            return self._roots.weights.get(parts[0])
         if kind == "str":
             return sys.intern(parts[0])
         if kind == "bool":

@@ -15,12 +15,15 @@ set, and one without a signature is only taken if it lies where nobody but the u
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import hmac
+import inspect
 import json
 import os
 import platform
 import stat
+import types
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -41,8 +44,9 @@ def save(compiled, path) -> int:
         raise exc.ArtifactError(f"torchbolt.save: {type(compiled).__name__} is nothing that torchbolt.compile() gave")
     _C.wait()
     try:
-        numbers, texts, objects = inner._saved()
-        told = references.Writer(_roots(compiled, inner)).all(objects)
+        roots = _roots(compiled, inner)
+        numbers, texts, objects = inner._saved(list(roots.weights.values()))
+        told = references.Writer(roots).all(objects)
     except exc.ArtifactError as error:
         raise exc.ArtifactError(f"torchbolt.save: {api.name_of(inner)} cannot be saved: {error}") from None
     regions = inner._regions()
@@ -89,9 +93,22 @@ def load(path, model):
 
 
 def _roots(compiled, inner) -> references.Roots:
-    """From where both processes find things."""
+    """From where both processes find things. Weights are what calls may find folded or packed: parameters and buffers
+    of the module, or of those that a function has at hand. What is not among them is folded in the first call."""
     model = getattr(compiled, "_torchbolt_original", getattr(compiled, "__self__", None))
-    return references.Roots(inner.__wrapped__, model)
+    held = {"model": model}
+    function = inspect.unwrap(inner)
+    if isinstance(function, types.FunctionType):
+        held |= {name: function.__globals__.get(name) for name in function.__code__.co_names}
+        for name, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
+            with contextlib.suppress(ValueError):  # an empty one
+                held[name] = cell.cell_contents
+    weights = {}
+    for place, module in held.items():
+        if isinstance(module, torch.nn.Module):
+            for each in (module.named_parameters, module.named_buffers):
+                weights |= {f"{place}.{name}": tensor for name, tensor in each(remove_duplicate=False)}
+    return references.Roots(inner.__wrapped__, model, weights)
 
 
 # ---- what must be the same

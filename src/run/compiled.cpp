@@ -114,6 +114,23 @@ std::vector<int> Compiled::written_inputs() const {
   return out;
 }
 
+std::vector<int> Compiled::weights() const {
+  std::vector<int> out;
+  for (const int i : p_.fold_inputs) {
+    const int input = p_.lowered.inputs[static_cast<size_t>(i)];
+    if (!p_.lowered.constants.contains(input)) out.push_back(input);
+  }
+  return out;
+}
+
+void Compiled::prepare(const std::vector<at::Tensor>& inputs) {
+  if (p_.fold_steps.empty()) return;
+  const at::NoGradGuard no_grad;
+  Ints sizes;  // what is folded has the same ones for all
+  for (const lower::SizeSymbol& s : symbols_) sizes.push_back(s.hint);
+  folds_.of(p_, graph_inputs(p_.lowered, inputs), p_.shapes(p_.shaping_values(std::move(sizes))));
+}
+
 std::string Compiled::graph_text() const {
   std::string text = graph::print(*p_.plan.graph);
   if (p_.plan.put_back > 0)

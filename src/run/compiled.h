@@ -35,6 +35,8 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   }
 
   void launch_at_once(const std::string& name) override;
+  std::vector<int> weights() const override;
+  void prepare(const std::vector<at::Tensor>& inputs) override;
 
   /// Before the first call: waits for its code, which is compiled while other parts of its region are
   /// planned. Throws what went wrong. `name`: of the part, for logs.

@@ -74,6 +74,11 @@ class Runnable {
   /// Before the first call: from now on, calls that repeat one before them are given to the device at once,
   /// where that can be done. `name`: of the region, for logs.
   virtual void launch_at_once(const std::string& name);
+  /// Tape inputs that calls find used beforehand, as long as they stay the same tensors (folds.h).
+  virtual std::vector<int> weights() const { return {}; }
+  /// Before the first call: uses these beforehand. `inputs`: the tape's; others than weights() may be
+  /// undefined.
+  virtual void prepare(const std::vector<at::Tensor>& /*inputs*/) {}
   /// Of the steps that a call runs, in order.
   virtual std::vector<StepFacts> costs() const { return {}; }
   /// Of one that is a trial (trial.h): has it come to no end yet?

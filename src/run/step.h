@@ -32,6 +32,8 @@ class WholeStep final : public Runnable {
   std::string plan_text() const override { return program_->plan_text(); }
   std::vector<StepFacts> costs() const override { return program_->costs(); }
   void launch_at_once(const std::string& name) override { program_->launch_at_once(name); }
+  std::vector<int> weights() const override { return program_->weights(); }
+  void prepare(const std::vector<at::Tensor>& inputs) override { program_->prepare(inputs); }
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
     program_->check_data_sizes(taken_for_granted);
   }

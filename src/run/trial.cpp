@@ -271,6 +271,15 @@ std::string EagerTrial::plan_text() const {
   return now ? now->plan_text() : "";
 }
 
+std::vector<int> EagerTrial::weights() const {
+  const auto now = program();
+  return now ? now->weights() : std::vector<int>();
+}
+
+void EagerTrial::prepare(const std::vector<at::Tensor>& inputs) {
+  if (const auto now = program()) now->prepare(inputs);
+}
+
 std::vector<StepFacts> EagerTrial::costs() const {
   const auto now = program();
   return now ? now->costs() : std::vector<StepFacts>();

@@ -53,6 +53,8 @@ class EagerTrial final : public Runnable, public std::enable_shared_from_this<Ea
   std::string graph_text() const override;
   std::string plan_text() const override;
   std::vector<StepFacts> costs() const override;
+  std::vector<int> weights() const override;
+  void prepare(const std::vector<at::Tensor>& inputs) override;
   bool is_trial() const override { return !successor(); }
   std::shared_ptr<Runnable> successor() const override;
 

@@ -167,7 +167,7 @@ PyObject* compiled_guard_seconds(PyObject* o, PyObject* const* args, Py_ssize_t 
   return PyFloat_FromDouble(*seconds);
 }
 
-PyObject* compiled_saved(PyObject* o, PyObject*) { return save(self_of(o)); }
+PyObject* compiled_saved(PyObject* o, PyObject* weights) { return save(self_of(o), weights); }
 
 PyObject* compiled_restore(PyObject* o, PyObject* const* args, Py_ssize_t nargs) {
   if (nargs != 3) return PyErr_SetString(PyExc_TypeError, "_restore() takes three lists"), nullptr;
@@ -213,7 +213,8 @@ PyMethodDef compiled_methods[] = {
     {"_guard_seconds", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_guard_seconds)),
      METH_FASTCALL | METH_KEYWORDS,
      "Seconds to check the guards of a call with these arguments; None: no entry fits."},
-    {"_saved", compiled_saved, METH_NOARGS, "What was compiled, as three lists for another process."},
+    {"_saved", compiled_saved, METH_O,
+     "What was compiled, as three lists for another process; given the tensors that may be weights."},
     {"_restore", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(compiled_restore)), METH_FASTCALL,
      "Takes over what _saved() gave; how many regions."},
     {"_clear", compiled_clear_entries, METH_NOARGS, "Forgets everything compiled."},

@@ -1,8 +1,11 @@
 // session/saved.cpp: see saved.h.
 #include "session/saved.h"
 
+#include <torch/csrc/autograd/python_variable.h>
+
 #include <algorithm>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "observe/rebuild/saved_recipe.h"
@@ -117,9 +120,44 @@ void read_compiled_from(ArchiveReader& in, CompiledFrom& from) {
   from.obstacle = in.text();
 }
 
+// ---- what calls find used beforehand
+
+using Weights = std::unordered_map<const c10::TensorImpl*, PyObject*>;
+
+/// Of those that regions have used. The last call's is the one of `weights` that lies at its address.
+void write_weights(ArchiveWriter& out, const CallEntry& entry, const Weights& weights) {
+  out.list(entry.region->weights(), [&](int input) {
+    const int slot = entry.tape_input_slot[static_cast<size_t>(input)];
+    const auto found = slot < 0 ? weights.end() : weights.find(entry.guards->last_found(slot));
+    out.object(found == weights.end() ? nullptr : found->second);
+  });
+}
+
+/// By place among the region's weights; null where there is none.
+std::vector<PyRef> read_weights(ArchiveReader& in) {
+  std::vector<PyRef> weights;
+  in.list([&] { weights.push_back(in.object()); });
+  return weights;
+}
+
+/// Where `weights` are all that its calls need. Others than are found then are used when they are.
+void prepare(const CallEntry& entry, const std::vector<PyRef>& weights) {
+  const std::vector<int> places = entry.region->weights();
+  if (places.empty() || places.size() != weights.size()) return;
+  std::vector<at::Tensor> inputs(entry.tape_input_slot.size());
+  for (size_t i = 0; i < places.size(); ++i) {
+    const auto input = static_cast<size_t>(places[i]);
+    const int slot = entry.tape_input_slot[input];
+    PyObject* weight = weights[i].get();
+    if (slot < 0 || !weight || !guard::is_tensor(weight) || !entry.guards->takes(slot, weight)) return;
+    inputs[input] = THPVariable_Unpack(weight);
+  }
+  entry.region->prepare(inputs);
+}
+
 // ---- entries
 
-void write_entry(ArchiveWriter& out, const CallEntry& entry) {
+void write_entry(ArchiveWriter& out, const CallEntry& entry, const Weights& weights) {
   if (!entry.region) throw Error(ErrorKind::User, "a region is still being compiled");
   if (!entry.generators.empty())
     throw Error(ErrorKind::User, "a region draws from a torch.Generator of the program's");
@@ -141,10 +179,18 @@ void write_entry(ArchiveWriter& out, const CallEntry& entry) {
     out.number(static_cast<int64_t>(mark.second));
   });
   write_compiled_from(out, entry);
+  write_weights(out, entry, weights);
 }
 
-std::shared_ptr<CallEntry> read_entry(ArchiveReader& in) {
-  auto entry = std::make_shared<CallEntry>();
+/// An entry to be compiled, and its weights.
+struct ReadEntry {
+  std::shared_ptr<CallEntry> entry = std::make_shared<CallEntry>();
+  std::vector<PyRef> weights;
+};
+
+ReadEntry read_entry(ArchiveReader& in) {
+  ReadEntry read;
+  const auto& entry = read.entry;
   entry->guards = guard::Program::read(in);
   entry->recipe = observe::read_recipe(in);
   for (uint64_t* bits : {&entry->after.flags, &entry->after.types, &entry->after.modes})
@@ -165,13 +211,14 @@ std::shared_ptr<CallEntry> read_entry(ArchiveReader& in) {
     entry->marked.emplace_back(slot, in.as<uint64_t>());
   });
   read_compiled_from(in, entry->from);
-  return entry;
+  read.weights = read_weights(in);
+  return read;
 }
 
 // ---- sites
 
-void write_site(ArchiveWriter& out, const Site& site) {
-  out.list(site.entries, [&](const auto& entry) { write_entry(out, *entry); });
+void write_site(ArchiveWriter& out, const Site& site, const Weights& weights) {
+  out.list(site.entries, [&](const auto& entry) { write_entry(out, *entry, weights); });
   out.list(site.changed.sizes, [&](const auto& row) {
     out.text(row.first);
     out.number(static_cast<int64_t>(row.second));
@@ -186,8 +233,9 @@ void write_site(ArchiveWriter& out, const Site& site) {
   out.number(site.ends_each_turn);
 }
 
-void read_site(ArchiveReader& in, Site& site) {
-  in.list([&] { site.entries.push_back(read_entry(in)); });
+/// Its entries are in the order of their site.
+void read_site(ArchiveReader& in, Site& site, std::vector<ReadEntry>& entries) {
+  in.list([&] { site.entries.push_back(entries.emplace_back(read_entry(in)).entry); });
   in.list([&] {
     const std::string place = in.text();
     site.changed.sizes[place] = in.as<uint64_t>();
@@ -208,10 +256,13 @@ void read_site(ArchiveReader& in, Site& site) {
 
 using Sites = std::vector<std::pair<observe::Place, std::shared_ptr<Site>>>;
 
-/// As they were recorded: the batches of kernels that the first ones bring are those of then.
-void compile_all(Callable* self, const std::vector<std::shared_ptr<Site>>& sites) {
-  for (const auto& site : sites)
-    for (auto at = site->entries.rbegin(); at != site->entries.rend(); ++at) compile_again(self, **at);
+/// Of each site as they were recorded: the batches of kernels that the first ones bring are those of then.
+void compile_all(Callable* self, const std::vector<std::vector<ReadEntry>>& sites) {
+  for (const auto& entries : sites)
+    for (auto at = entries.rbegin(); at != entries.rend(); ++at) {
+      compile_again(self, *at->entry);
+      prepare(*at->entry, at->weights);
+    }
 }
 
 /// What was not there before goes behind what was.
@@ -238,7 +289,8 @@ PyObject* or_exception(const What& what) {
 
 }  // namespace
 
-PyObject* save(Callable* self) {
+PyObject* save(Callable* self, PyObject* weights) {
+  if (!PyList_Check(weights)) return PyErr_SetString(PyExc_TypeError, "weights are a list"), nullptr;
   return or_exception([&] {
     const auto settled = [&](Site& site) {
       for (const auto& entry : std::vector(site.entries))
@@ -251,9 +303,14 @@ PyObject* save(Callable* self) {
     settled(self->state->start);
     Sites sites(self->state->sites.begin(), self->state->sites.end());
     for (const auto& [place, site] : sites) settled(*site);
+    Weights known;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(weights); ++i)
+      if (PyObject* weight = PyList_GET_ITEM(weights, i); guard::is_tensor(weight))
+        known.emplace(guard::tensor_impl(weight), weight);
     ArchiveWriter out;
-    write_site(out, self->state->start);
-    out.list(sites, [&](const auto& each) { write_place(out, each.first), write_site(out, *each.second); });
+    write_site(out, self->state->start, known);
+    out.list(sites,
+             [&](const auto& each) { write_place(out, each.first), write_site(out, *each.second, known); });
     return out.lists();
   });
 }
@@ -262,13 +319,14 @@ PyObject* restore(Callable* self, PyObject* const* lists) {
   return or_exception([&] {
     ArchiveReader in(lists[0], lists[1], lists[2]);
     std::vector<std::shared_ptr<Site>> read = {std::make_shared<Site>()};
-    read_site(in, *read[0]);
+    std::vector<std::vector<ReadEntry>> entries(1);
+    read_site(in, *read[0], entries[0]);
     std::vector<observe::Place> places;
     in.list([&] {
       places.push_back(read_place(in));
-      read_site(in, *read.emplace_back(std::make_shared<Site>()));
+      read_site(in, *read.emplace_back(std::make_shared<Site>()), entries.emplace_back());
     });
-    compile_all(self, read);
+    compile_all(self, entries);
     int64_t count = take_over(self->state->start, *read[0]);
     for (size_t i = 0; i < places.size(); ++i) {
       std::shared_ptr<Site>& site = self->state->sites[places[i]];

@@ -12,11 +12,14 @@
 
 namespace bolt::session {
 
-/// _saved() of a callable: (numbers, texts, objects). Null with an exception, which says what is in the way.
-PyObject* save(Callable* self);
+/// _saved(weights) of a callable: (numbers, texts, objects). Null with an exception, which says what is in
+/// the way. Of the tensors in the list `weights`, those that regions have used beforehand are among the
+/// objects.
+PyObject* save(Callable* self, PyObject* weights);
 
 /// _restore(numbers, texts, objects): adds the entries to those that are there; how many. Null with an
-/// exception, and nothing is added.
+/// exception, and nothing is added. The tensors among the objects, or None in their place, are what the calls
+/// to come are expected to find: they are used beforehand now.
 PyObject* restore(Callable* self, PyObject* const* lists);
 
 }  // namespace bolt::session

@@ -381,3 +381,73 @@ def test_classes_that_only_the_module_leads_to(run):
             torch.testing.assert_close(counted(lambda: compiled(x)), net(x))
     """
     )
+
+
+PACKED = """
+class Wide(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(16, 32, 3), torch.nn.BatchNorm2d(32)
+        self.fc = torch.nn.Linear(32 * 14 * 14, 512)
+
+    def forward(self, x):
+        return self.fc(self.norm(self.conv(x)).relu().flatten(1))
+
+
+torch.manual_seed(0)
+images, net = torch.randn(2, 16, 16, 16), Wide().eval()
+
+
+def names_of(call):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as seen:
+        call()
+    return sorted(event.name for event in seen.events() if event.name.startswith("torchbolt::"))
+"""
+
+
+@pytest.mark.parametrize("what", ["net", "lambda x: net(x).sin()", "net.forward"])
+def test_weights_are_packed_when_it_is_loaded(run, what):
+    run(
+        PACKED
+        + f"""
+compiled = torchbolt.compile({what})
+with torch.no_grad():
+    calls = [names_of(lambda: compiled(images)) for _ in range(4)]
+assert any(set(call) - set(calls[-1]) for call in calls), calls  # there is something to pack
+torchbolt.save(compiled, "net.bolt")
+"""
+    )
+    run(
+        PACKED
+        + f"""
+what = {what}
+compiled = torchbolt.load("net.bolt", what)
+with torch.no_grad():
+    first = counted(lambda: names_of(lambda: compiled(images)))
+    assert first and first == names_of(lambda: compiled(images))
+    torch.testing.assert_close(compiled(images), what(images), rtol=1e-4, atol=1e-4)
+    net.fc.weight.mul_(2)  # and packed again when they change
+    torch.testing.assert_close(compiled(images), what(images), rtol=1e-4, atol=1e-4)
+"""
+    )
+
+
+def test_other_weights_than_those_of_the_saved_model(run):
+    run(
+        PACKED
+        + """
+compiled = torchbolt.compile(net)
+with torch.no_grad():
+    for _ in range(3):
+        compiled(images)
+torchbolt.save(compiled, "net.bolt")
+"""
+    )
+    run(
+        PACKED
+        + """
+other = Wide().eval().double()
+with torch.no_grad():
+    torch.testing.assert_close(torchbolt.load("net.bolt", other)(images.double()), other(images.double()))
+"""
+    )
