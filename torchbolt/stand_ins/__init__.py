@@ -20,6 +20,7 @@ from torchbolt.stand_ins import (
     scaling,
     tensors,
     tools,
+    versions,
 )
 
 #: In place of native functions, by their names in observe/calls/cfunctions.def.
@@ -33,6 +34,7 @@ FUNCTIONS = {
     **parameters.FUNCTIONS,
     **scaling.FUNCTIONS,
     **tools.FUNCTIONS,
+    **versions.FUNCTIONS,
 }
 
 devices.stand_in_where_there_are_any()

@@ -29,27 +29,43 @@ from torch.nn.modules._functions import BackwardHookFunction  # whose node is lo
 
 from torchbolt import _C
 from torchbolt.controls import disable
+from torchbolt.stand_ins import versions
 
 
 @disable(reason="the gradient of a torch.autograd.Function is needed")
-def _apply_natively(cls, args):
-    return super(torch.autograd.Function, cls).apply(*args)
+def _apply_natively(cls, args, kwargs):
+    return super(torch.autograd.Function, cls).apply(*args, **kwargs)
 
 
-def apply_function(cls, *args):
-    """torch.autograd.Function.apply: where no gradient is needed it is the forward pass, without gradients."""
+def apply_function(cls, *args, **kwargs):
+    """torch.autograd.Function.apply, or the part of it that is C: where no gradient is needed it is the forward pass,
+    without gradients."""
+    given = versions.arguments_of_apply(cls, args, kwargs) if versions.APPLIES_IN_C else None if kwargs else args
+    if given is None:
+        return _apply_natively(cls, args, kwargs)
+    return _apply(cls, *given)
+
+
+def _apply(cls, *args):
     needs_grad = tuple([isinstance(a, torch.Tensor) and a.requires_grad for a in args])
     if torch.is_grad_enabled() and any(needs_grad):
         backward = _backward_of(cls)
         is_plain = cls is not BackwardHookFunction and isinstance(backward, types.FunctionType)
+        is_plain = is_plain and not _declares_dtypes(cls)
         if is_plain and _reads_known(backward, []):
             return apply_openly(cls, *args)
-        return _apply_natively(cls, args)
+        return _apply_natively(cls, args, {})
     ctx = cls._backward_cls()
     outputs = _run_forward(cls, ctx, args, needs_grad)
     if not isinstance(outputs, tuple):
         return _output(ctx, args, outputs)
     return tuple([_output(ctx, args, output) for output in outputs])
+
+
+def _declares_dtypes(cls):
+    """The engine is told which types its gradients shall have (set_output_grad_dtype, torch 2.14)."""
+    passes = [getattr(each, "__code__", None) for each in (cls.forward, cls.setup_context)]
+    return any("set_output_grad_dtype" in code.co_names for code in passes if code is not None)
 
 
 def _run_forward(cls, ctx, args, needs_grad):
@@ -84,6 +100,7 @@ class _Context(FunctionCtx):
     materialize_grads = True
     to_save = non_differentiable = dirty_tensors = ()
     saved_tensors = ()
+    output_grad_dtypes = None
 
 
 #: Attributes of a ctx that torch's own methods set.
@@ -315,7 +332,7 @@ def _reads_known(function, seen):
     return True
 
 
-for each in (_chains_of, _is_torchs, _is_what_it_was, _within):
+for each in (_chains_of, _declares_dtypes, _is_torchs, _is_what_it_was, _within):
     _C._mark(each, "constant", None)
 
 #: By their names in observe/calls/cfunctions.def.

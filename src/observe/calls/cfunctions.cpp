@@ -73,15 +73,17 @@ const CFunction& remembered(const void* identity, const char* owner, const char*
   return remembered(identity, [&] { return std::string(owner); }, method);
 }
 
-/// The class on the mro whose method descriptor is `method`. By identity: a subclass may have an attribute of
-/// that name of its own (`super().get(k)`).
+/// The class whose method descriptor is `method`, of those on the mro. By identity: a subclass may have an
+/// attribute of that name of its own (`super().get(k)`), or that very descriptor (torch.autograd.Function
+/// since torch 2.14).
 PyTypeObject* defining_class(PyTypeObject* type, PyMethodDef* method) {
   for (Py_ssize_t i = 0; type->tp_mro && i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(type->tp_mro, i));
     PyObject* descriptor = PyDict_GetItemString(type_dict(base), method->ml_name);
     bool is_method = descriptor && (Py_IS_TYPE(descriptor, &PyMethodDescr_Type) ||
                                     Py_IS_TYPE(descriptor, &PyClassMethodDescr_Type));
-    if (is_method && reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == method) return base;
+    if (is_method && reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method == method)
+      return PyDescr_TYPE(descriptor);
   }
   return nullptr;
 }
