@@ -19,11 +19,14 @@ except ImportError as error:
 # torch's C++ interface changes with every release, and Python's does: a foreign build would fail with unreadable symbol
 # errors.
 if torch.__version__ != _build.torch_version or not sys.version.startswith(_build.python_version + "."):
+    # What stands behind the plus, pip finds in an index of that name only.
+    _, _, _kind = str(_build.torch_version).partition("+")
+    _index = f" --index-url https://download.pytorch.org/whl/{_kind}" if _kind.startswith(("cpu", "cu", "rocm")) else ""
     raise ImportError(
         f"torchbolt {_build.version} was built for torch {_build.torch_version} and Python {_build.python_version}; "
         f"here are torch {torch.__version__} and Python {sys.version.split()[0]}. Either install what it was built for "
-        f"(pip install torch=={_build.torch_version}), or a torchbolt for what is here: in a clone of its repository, "
-        "`make wheel` builds one (or `pip install --no-build-isolation .`)"
+        f"(pip install torch=={_build.torch_version}{_index}), or a torchbolt for what is here: in a clone of its "
+        "repository, `make wheel` builds one (or `pip install --no-build-isolation .`)"
     )
 
 from torchbolt import _C, config, exc, stand_ins  # noqa: F401

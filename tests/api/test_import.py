@@ -50,6 +50,8 @@ def test_another_torch_or_python(change, here):
     done = subprocess.run([sys.executable, "-c", FOREIGN.format(change=change)], capture_output=True, text=True)
     last = done.stderr.strip().splitlines()[-1]
     assert re.match(r"ImportError: torchbolt \S+ was built for torch \S+ and Python 3\.\d+; here are ", last)
+    kind = torch.__version__.partition("+")[2]  # the same for torch's releases: cpu, cu130
+    assert (f"--index-url https://download.pytorch.org/whl/{kind})" in last) == kind.startswith(("cpu", "cu", "rocm"))
     assert here in last and f"pip install torch=={torch.__version__}" in last and "`make wheel` builds one" in last
 
 
