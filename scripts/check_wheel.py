@@ -4,7 +4,8 @@
     check_wheel.py WHEEL                 size, and what its libraries ask of the system
     check_wheel.py --fresh FOLDER WHEEL  a new environment with the wheel, and torch from the running one
 
-auditwheel cannot be asked here: to it, torch's own libraries are foreign ones to be copied into the wheel.
+auditwheel says which Linux the wheel's symbols allow. To repair it is not asked: torch's own libraries would be foreign
+ones to it, to be copied into the wheel. That nothing else is foreign is asked here.
 """
 
 from __future__ import annotations
@@ -57,6 +58,14 @@ def complaints(wheel: pathlib.Path):
         print(f"{wheel.name}: {size:.1f} MB; asks for torch, glibc {asked[0]} and GLIBCXX_{asked[1]}")
 
 
+def allowed_by(wheel: pathlib.Path) -> str | None:
+    """The platform that auditwheel gives it, in its words: manylinux_2_36_x86_64. None: no symbol decides."""
+    command = [sys.executable, "-m", "auditwheel", "show", wheel]
+    text = " ".join(subprocess.run(command, capture_output=True, text=True, check=True).stdout.split())
+    found = re.search(r'constrains the platform tag to "(manylinux_\w+)"', text)
+    return found and found[1]
+
+
 def torch_and_its_needs() -> set[str]:
     """Names of torch's distribution and of those that it requires here."""
     found, waiting = set(), ["torch"]
@@ -98,6 +107,10 @@ def main(arguments: list[str]) -> int:
         fresh(pathlib.Path(arguments[1]), pathlib.Path(arguments[2]).resolve())
         return 0
     found = list(complaints(pathlib.Path(arguments[0])))
+    if (allowed := allowed_by(pathlib.Path(arguments[0]))) is None:
+        found.append("auditwheel finds no Linux that it is for")
+    else:
+        print(f"auditwheel: {allowed}")
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# scripts/setup.sh [test|demo|bench|lint|tools]: a bare machine -> .venv with torchbolt installed.
+# scripts/setup.sh [test|wheel|demo|bench|lint|tools]: a bare machine -> .venv with torchbolt installed.
 #
 # Every step looks first and does nothing when its result is there, so running it again costs about a second.
 # With `lint` or `tools` (what the core needs), neither torch is installed nor anything built.

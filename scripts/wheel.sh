@@ -5,7 +5,7 @@
 # The environment is new and sees nothing of .venv but torch and what torch needs, which are linked into it.
 source "$(dirname "$0")/common.sh"
 
-scripts/setup.sh # builds; the wheel is packed from the same folder
+scripts/setup.sh wheel # builds; the wheel is packed from the same folder
 
 step "packing"
 mkdir -p dist

@@ -46,3 +46,20 @@ def test_a_wheel_without_libraries_is_none(tmp_path):
 def test_torch_and_what_it_needs():
     found = check_wheel.torch_and_its_needs()
     assert {"torch", "sympy"} <= found and "torchbolt" not in found and "pytest" not in found
+
+
+def test_auditwheel_says_which_linux_it_is_for(tmp_path):
+    wheel = tmp_path / "torchbolt-0-cp311-cp311-linux_x86_64.whl"
+    libraries = [pathlib.Path(_C.__file__), pathlib.Path(_C.__file__).parent / "libtorchbolt_core.so"]
+    facts = {
+        "METADATA": "Metadata-Version: 2.1\nName: torchbolt\nVersion: 0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-linux_x86_64\n",
+        "RECORD": "".join(f"torchbolt/{library.name},,\n" for library in libraries),
+    }
+    with zipfile.ZipFile(wheel, "w") as packed:
+        for library in libraries:
+            packed.write(library, f"torchbolt/{library.name}")
+        for name, text in facts.items():
+            packed.writestr(f"torchbolt-0.dist-info/{name}", text)
+    newest = max(check_wheel.newest(library, "GLIBC") for library in libraries)
+    assert check_wheel.allowed_by(wheel) == f"manylinux_{newest[0]}_{newest[1]}_x86_64"
