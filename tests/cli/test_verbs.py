@@ -8,6 +8,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 
 import pytest
 import torch
@@ -249,6 +250,16 @@ def test_estimate(capsys):
     assert seen["speed"] == pytest.approx(seen["eager_us"] / seen["expected_us"])
     assert 0.1 < seen["expected_us"] / seen["came_true"]["us"] < 10
     assert "expected" in said(capsys, "estimate", "net.py:fn", "--seconds", "0.01")[1]
+
+
+def test_an_operator_that_a_plan_leaves_takes_what_it_took():
+    from torchbolt.cli import estimate
+
+    limits, took = {"bytes": 1e9, "work": 1e9}, {"aten::topk": 40.0, "aten::relu": 30.0}
+    left = types.SimpleNamespace(kind="extern", name="aten::topk", bytes=2000, work=None)
+    ours = types.SimpleNamespace(kind="kernel", name="aten::relu", bytes=2000, work=500)
+    assert estimate._expected_us(left, limits, took) == 40.0
+    assert estimate._expected_us(left, limits, {}) == estimate._expected_us(ours, limits, took) == 2.0
 
 
 def test_the_estimates_page(capsys, place):
