@@ -300,6 +300,18 @@ def test_images():
     check(run, leaf(1, 4, 4, 4))
 
 
+def test_a_pool_that_nobody_differentiates():
+    """Where no gradient is wanted, ATen's composite operator computes itself."""
+
+    def run(x, mask):
+        seen = F.max_pool1d(mask, 2, 2)
+        with torch.no_grad():
+            largest = F.max_pool1d(x, 2, 2)
+        return F.max_pool1d(x, 2, 2) * seen + largest
+
+    check(run, leaf(2, 3, 8), torch.rand(2, 3, 8).round())
+
+
 def test_embedding_with_padding():
     table = nn.Embedding(10, 4, padding_idx=0)
     check(table, torch.tensor([[1, 0, 3], [3, 3, 9]]))

@@ -125,6 +125,11 @@ def test_attention_by_hand_with_a_mask():
     check(run, make, (2, 5), (3, 5), (2, 6), (4, 9), (6, 31))
 
 
+def test_a_pool_that_nobody_differentiates():
+    check(lambda x, mask: F.max_pool1d(x, 2, 2) * F.max_pool1d(mask, 2, 2),
+          lambda n, s: (leaf(n, 3, s), torch.rand(n, 3, s)), (2, 8), (3, 8), (2, 10), (5, 12), (4, 40))  # fmt: skip
+
+
 # --- Operators --------------------------------------------------------------------------------------------
 
 TABLE = torch.randn(11, 4, requires_grad=True)
