@@ -158,7 +158,6 @@ const c10::Storage& Writer::storage_of_run(int storage) {
 
 TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout& place,
                      const c10::Storage& storage) {
-  if (c10::isComplexType(dtype)) refuse("gradients of complex numbers");
   const auto id = static_cast<TensorId>(joint_.tape.tensors.size());
   TensorInfo& info = joint_.tape.tensors.emplace_back();
   info.dtype = dtype;
@@ -174,7 +173,6 @@ TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout&
 at::Tensor Writer::recorded_fake(TensorId id) {
   const TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
   if (!info.plain || info.zero) refuse("a tensor that is not plain strided memory");
-  if (c10::isComplexType(info.dtype)) refuse("gradients of complex numbers");
   if (info.data_sized) refuse("gradients of tensors as large as their data say");
   const c10::Storage& storage = storage_of_run(info.storage);
   TensorInfo& known = joint_.tape.tensors[static_cast<size_t>(id)];
@@ -406,10 +404,22 @@ void Writer::call_dropout(const c10::OperatorHandle& op, Stack& stack) {
   stack.emplace_back(mask);
 }
 
+/// A tensor that shows other memory conjugated or negated has a bit for that, and tapes have not. Of what
+/// formulas of ATen's look at so, nobody writes to either, so a tensor of its own is as good.
+void Writer::call_seen_otherwise(const std::string& name, Stack& stack) {
+  static const auto find = [](const char* other) {
+    return c10::Dispatcher::singleton().findSchemaOrThrow(other, "");
+  };
+  static const c10::OperatorHandle conjugated = find("aten::conj_physical"), negated = find("aten::neg");
+  entry_ = nullptr;
+  write(name == "aten::_conj" ? conjugated : negated, stack);
+}
+
 void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   const std::string& name = op.operator_name().name;
   if (name == "aten::as_strided_") return call_turning(stack);
   if (name == "aten::native_dropout" && !(entry_ && op == entry_->op)) return call_dropout(op, stack);
+  if (name == "aten::_conj" || name == "aten::_neg_view") return call_seen_otherwise(name, stack);
   if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
   if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
   write(op, stack);
@@ -577,6 +587,7 @@ Stack Writer::adopted(const Stack& metas, c10::Device device) {
 at::Tensor Writer::adopted(const at::Tensor& meta, c10::Device device) {
   if (!meta.defined()) return meta;
   if (!meta.is_meta()) refuse("a result that is a real tensor");
+  if (meta.is_conj() || meta.is_neg()) refuse("a tensor that shows other memory conjugated or negated");
   const TensorId id = add(meta.scalar_type(), device, place_of(meta), meta.storage());
   return make_fake(meta.storage(), meta.scalar_type(), device, place_of(meta), id);
 }

@@ -56,6 +56,7 @@ class Writer final : public Listener {
   void call_turning(Stack& stack);
   void write(const c10::OperatorHandle& op, Stack& stack);
   void call_dropout(const c10::OperatorHandle& op, Stack& stack);
+  void call_seen_otherwise(const std::string& name, Stack& stack);
   void call_batch_norm(Stack& stack);
   void call_batch_norm_backward(Stack& stack);
   void turn(const at::Tensor& object, const FakeLayout& place, record::TensorId id);

@@ -466,8 +466,27 @@ def test_a_function_of_pythons():
     refused(lambda x: Double.apply(x) * 3, leaf(3), match="none of ATen's operators")
 
 
-def test_complex_numbers():
-    refused(lambda x: torch.view_as_complex(x).abs(), leaf(3, 2), match="complex")
+COMPLEX = {
+    "absolute": lambda x, y: torch.view_as_complex(x.view(3, 2, 2)).abs(),
+    "turned by positions": lambda x, y: torch.view_as_real(
+        torch.view_as_complex(x.view(3, 2, 2)) * torch.polar(torch.ones(3, 2), y.detach()[:, :2])
+    ).flatten(1),
+    "product of two": lambda x, y: torch.view_as_real(
+        torch.view_as_complex(x.view(3, 2, 2)) * torch.view_as_complex(y.view(3, 2, 2))
+    ),
+    "mixed by Fourier": lambda x, y: torch.fft.fftn(x, dim=(0, 1)).real + torch.fft.ifft(torch.fft.fft(y) * 2).real,
+    "filtered": lambda x, y: torch.fft.irfft(torch.fft.rfft(x, norm="ortho") * torch.fft.rfft(y), n=4, norm="ortho"),
+    "spectrum": lambda x, y: torch.fft.rfft(x).abs().square() + torch.fft.rfft(y).angle(),
+    "spectrogram": lambda x, y: torch.stft(
+        x.flatten(), 4, window=y.detach()[0], return_complex=True
+    ).abs().log1p(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COMPLEX)
+def test_complex_numbers(name):
+    torch.manual_seed(0)
+    check(COMPLEX[name], leaf(3, 4), leaf(3, 4))
 
 
 def test_data_in_a_gradient():
