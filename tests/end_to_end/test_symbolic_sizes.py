@@ -215,6 +215,23 @@ def test_sizes_that_are_returned_or_kept_are_made():
     assert regions(compiled) == 2
 
 
+class Kept:
+    def __init__(self, sizes):
+        self.sizes = sizes
+        super().__init__()  # of object, which looks at nothing that the new one holds
+
+
+def test_sizes_kept_by_an_object_that_is_being_made():
+    def run(x):
+        kept = Kept(x.size())
+        return x.new_ones(kept.sizes) * x
+
+    compiled = torchbolt.compile(run, dynamic=True)
+    for n in (4, 7, 3):
+        check(compiled, run, torch.randn(n, n + 1))
+    assert regions(compiled) == 1
+
+
 def test_sizes_live_on_behind_the_end_of_a_region(capsys):
     def fn(x):
         n = x.shape[0]
