@@ -468,6 +468,8 @@ Stack Writer::results_of(Entry& entry, const Stack& arguments) {
 }
 
 Stack Writer::as_rules_say(const Entry& entry, const Stack& arguments) {
+  if (entry.facts->returns == 0)
+    return {};  // a check, or a write: no rule is needed, and some would look at data
   if (!gives_back(*entry.facts)) return described(entry, arguments);
   Stack results;
   for (const auto& [result, argument] : entry.facts->handed_back)

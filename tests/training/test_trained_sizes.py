@@ -152,6 +152,12 @@ def near(q):
     return F.scaled_dot_product_attention(q[:, None], q[:, None] * 2, q[:, None], attn_mask=mask)
 
 
+def checked(x, f):
+    """Distributions look whether their parameters are allowed."""
+    drawn = torch.distributions.Normal(x, 1 + x.exp())
+    return f * torch.distributions.kl_divergence(drawn, torch.distributions.Normal(0.0, torch.ones_like(x)))
+
+
 one = lambda n, s: (leaf(n, s),)  # noqa: E731
 PROGRAMS = {
     "sum by length": (lambda x: x.sum() / x.shape[0], one),
@@ -186,6 +192,12 @@ PROGRAMS = {
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_programs(name):
     check(*PROGRAMS[name], TWO)
+
+
+def test_what_is_checked():
+    """A check of data is nothing to the backward pass. (The first call of kl_divergence fills a table of torch's.)"""
+    checked(leaf(2, 2), 0.5)
+    check(checked, lambda n, s: (leaf(n, s), 0.3 * s), TWO)
 
 
 def test_dropout():

@@ -150,8 +150,8 @@ void add_reductions(Table& t) {
   row(logsumexp, {"logsumexp"});
   row(amax, {"amax", "max"});
   row(amin, {"amin", "min"});
-  row(any, {"any", "any.dim", "any.dims"});
-  row(all, {"all", "all.dim", "all.dims"});
+  row(any, {"any", "any.dim", "any.dims", "_is_any_true"});
+  row(all, {"all", "all.dim", "all.dims", "_is_all_true"});
   row(argmax, {"argmax"});
   row(argmin, {"argmin"});
   row(max_dim, {"max.dim"});
