@@ -471,6 +471,27 @@ bool cudnn_attention_backward(Call& c) {
   return true;
 }
 
+/// (weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last,
+/// padding_idx).
+///
+/// The processor's kernel leaves out which bag an index belongs to where it sums rows up in a library, and
+/// the backward pass works that out.
+bool embedding_bag(Call& c) {
+  enum { kSum, kMean, kMax };
+  const Tensor weight = c.tensor(0), indices = c.tensor(1), offsets = c.tensor(2), factors = c.tensor(6);
+  if (!weight.is_cpu() || indices.dim() != 1) return false;
+  const int64_t mode = c.argument(4).toInt(), bags = offsets.size(0) - (c.flag(7) ? 1 : 0);
+  const at::ScalarType type = weight.scalar_type(), numbers = offsets.scalar_type();
+  const bool in_library =
+      mode == kSum && (type == at::kFloat || type == at::kHalf || type == at::kBFloat16) &&
+      weight.stride(1) == 1 && c.argument(8).toInt() < 0 && (!factors.defined() || factors.stride(0) == 1);
+  c.give({bags, weight.size(1)}, type);
+  c.give({in_library ? 0 : indices.size(0)}, numbers);
+  c.give({bags}, numbers);
+  mode == kMax ? c.give({bags, weight.size(1)}, numbers) : c.give({bags}, numbers);
+  return true;
+}
+
 // --- Images -----------------------------------------------------------------------------------------------
 
 /// As ATen chooses it: either of the two has its channels last. Neither oneDNN nor cuDNN takes doubles so.
@@ -539,6 +560,7 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"aten::nan_to_num", like_first},
     {"aten::flip", like_first},
     {"aten::roll", contiguous_as_first},
+    {"aten::_embedding_bag", embedding_bag},
     {"aten::bernoulli", like_first},
     {"aten::bernoulli.p", like_first},
     {"aten::index_put", like_first},

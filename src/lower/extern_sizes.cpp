@@ -159,6 +159,11 @@ ResultSizes embedding_bag(const Call& c) {
       {bags, weight[1]}, places, counted, c.result_rank(3) == 2 ? Syms{bags, weight[1]} : counted};
 }
 
+ResultSizes embedding_bag_gradient(const Call& c) {
+  return std::vector<Syms>{{c.sym("num_weights"), c.sizes("grad")[1]}};
+}
+ResultSizes gradient_of_factors(const Call& c) { return std::vector<Syms>{{c.sizes("indices")[0]}}; }
+
 ResultSizes pdist(const Call& c) {
   const Sym rows = c.sizes("self")[0];
   return all_results(c, {floordiv(rows * (rows - Sym(1)), 2)});
@@ -286,7 +291,9 @@ const std::vector<SizeRule>& rules() {
       {im2col, {"im2col"}},
       {istft, {"istft"}},
       {ctc_loss, {"ctc_loss"}},
-      {embedding_bag, {"embedding_bag"}},
+      {embedding_bag, {"embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"}},
+      {embedding_bag_gradient, {"_embedding_bag_dense_backward"}},
+      {gradient_of_factors, {"_embedding_bag_per_sample_weights_backward"}},
       {pdist, {"pdist"}},
       {multi_dot, {"linalg_multi_dot"}},
       {resample,

@@ -312,6 +312,22 @@ def test_a_pool_that_nobody_differentiates():
     check(run, leaf(2, 3, 8), torch.rand(2, 3, 8).round())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["sum", "mean", "max"])
+def test_bags_of_embeddings(mode, dtype):
+    ids, starts = torch.tensor([1, 0, 3, 3, 2]), torch.tensor([0, 2, 2])
+    ends = torch.tensor([0, 2, 5])
+    factors = leaf(5, dtype=dtype) if mode == "sum" else None
+    run = lambda w: (F.embedding_bag(ids, w, starts, mode=mode), F.embedding_bag(ids.view(1, 5), w, mode=mode))  # noqa: E731
+    check(run, leaf(4, 3, dtype=dtype))
+    more = {"include_last_offset": True, "padding_idx": 3}
+    check(lambda w, f: F.embedding_bag(ids, w, ends, mode=mode, per_sample_weights=f, **more) * 2,
+          leaf(4, 3, dtype=dtype), factors)  # fmt: skip
+    if mode == "sum":
+        check(lambda w, f: F.embedding_bag(ids, w, starts, mode=mode, per_sample_weights=f),
+              leaf(4, 3, dtype=dtype), factors)  # fmt: skip
+
+
 def test_embedding_with_padding():
     table = nn.Embedding(10, 4, padding_idx=0)
     check(table, torch.tensor([[1, 0, 3], [3, 3, 9]]))
