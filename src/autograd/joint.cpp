@@ -10,6 +10,7 @@
 #include <future>
 #include <new>
 #include <optional>
+#include <string_view>
 
 #include "autograd/follow.h"
 #include "autograd/trial.h"
@@ -87,10 +88,13 @@ class Making {
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
   }
 
-  /// ATen has this one for the processor's memory in place of what autograd knows, where nobody
-  /// differentiates it. It is no operator below, so what arrives there would be the call of its kernel.
+  /// Composite operators of ATen's that read memory themselves where nobody differentiates their argument: a
+  /// kernel of their own, or a look at the data. Entries of the tape can be them as well as what they are
+  /// made of.
   static bool computes_by_itself(const record::Entry& entry, const torch::jit::Stack& stack) {
-    if (entry.op.operator_name().name != "aten::max_pool1d") return false;
+    static constexpr std::string_view kNames[] = {"aten::max_pool1d", "aten::one_hot", "aten::quantile",
+                                                  "aten::nanquantile"};
+    if (std::ranges::find(kNames, entry.op.operator_name().name) == std::end(kNames)) return false;
     return !entry.grad_mode || !stack[0].toTensor().requires_grad();
   }
 

@@ -312,6 +312,11 @@ def test_a_pool_that_nobody_differentiates():
     check(run, leaf(2, 3, 8), torch.rand(2, 3, 8).round())
 
 
+def test_classes_and_quantiles_of_what_needs_no_gradient():
+    """ATen looks at the labels and at the shares themselves."""
+    check(lambda x: x * F.one_hot(LABELS, 4) + x * x.detach().quantile(0.5, dim=0), leaf(3, 4))
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("mode", ["sum", "mean", "max"])
 def test_bags_of_embeddings(mode, dtype):
