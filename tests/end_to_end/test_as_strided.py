@@ -60,6 +60,19 @@ def in_another_order_written(x):
     return y
 
 
+def stretches_written(x):
+    y = x * 2
+    y.as_strided((2, 3), (5, 1), 7).mul_(3)
+    y.view(-1)[3:21].view(3, 6)[:, 1:3].t().add_(1)
+    return y
+
+
+def intertwined_written(x):
+    y = x * 2
+    y.as_strided((2, 2), (4, 3)).add_(1)
+    return y
+
+
 def of_a_window(x):
     return x.t().unfold(0, 2, 1).as_strided((2, 2), (1, 1), 0) * 2
 
@@ -85,7 +98,9 @@ CASES = {
         (the_same_again, ""),
         (every_second_written, ""),
         (diagonals_written, ""),
-        (in_another_order_written, "as_strided"),
+        (in_another_order_written, ""),
+        (stretches_written, ""),
+        (intertwined_written, "as_strided"),
         (of_a_window, "lays out itself"),
         (of_what_was_filled, "lays out itself"),
         (of_no_rows, "lays out itself"),

@@ -387,9 +387,38 @@ int64_t elements(at::IntArrayRef sizes) {
   return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
 }
 
+/// What shows a part of so many elements as nested slices do: dimension by dimension in `order`, which is
+/// outermost first, a stretch of what is left, taken apart. A write can go back through it.
+std::optional<Steps> as_slices(int64_t count, const Ints& sizes, const Ints& strides, int64_t offset,
+                               const Ints& order) {
+  Ints shape{count};  // the last is what is not taken apart yet
+  Steps steps{reshape_to(Call::syms(shape))};
+  auto cut = [&](int64_t start, int64_t length) {
+    const bool fits = start >= 0 && start + length <= shape.back();
+    if (fits && length != shape.back())
+      steps.push_back(slice_of(static_cast<int64_t>(shape.size()) - 1, start, length, 1));
+    if (fits) shape.back() = length;
+    return fits;
+  };
+  for (const int64_t d : order) {
+    const int64_t size = sizes[static_cast<size_t>(d)], stride = strides[static_cast<size_t>(d)];
+    if (size == 1) continue;
+    if (stride <= 0) return std::nullopt;
+    const int64_t block = shape.back(), last = block - size * stride;
+    const int64_t start = std::min(block % stride ? offset : offset - offset % stride, last);
+    if (!cut(start, size * stride)) return std::nullopt;
+    offset -= start;
+    shape.back() = size;
+    shape.push_back(stride);
+    steps.push_back(reshape_to(Call::syms(shape)));
+  }
+  if (!cut(offset, 1)) return std::nullopt;
+  return steps;
+}
+
 // Positions count from the storage's beginning, whatever self is a view of; so self must lie there without
-// gaps. Where the result shows every element once, it is another order of dimensions, which a write can go
-// back through.
+// gaps. Where the result shows every element once, it is another order of dimensions, or nested slices in
+// another order, which a write can go back through.
 Result as_strided(Call& c) {
   if (!c.is_static()) return std::nullopt;
   const record::TensorInfo& from = c.recorded("self");
@@ -403,7 +432,8 @@ Result as_strided(Call& c) {
   for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
   if (offset < 0 || last >= count) return std::nullopt;
   const Ints order = outermost_first(strides);
-  if (elements(sizes) != count || !is_dense(order, sizes, strides))
+  std::optional<Steps> steps = as_slices(count, sizes, strides, offset, order);
+  if (!steps)
     return std::vector<Steps>{
         {{Op::as_strided,
           {{"sizes", Call::syms(sizes)}, {"strides", Call::syms(strides)}, {"offset", Syms{offset}}}}}};
@@ -412,7 +442,10 @@ Result as_strided(Call& c) {
     in_order.push_back(sizes[static_cast<size_t>(order[i])]);
     position[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
   }
-  return std::vector<Steps>{{reshape_to(Call::syms(in_order)), permute_by(position)}};
+  if (elements(sizes) == count) steps->clear();
+  steps->push_back(reshape_to(Call::syms(in_order)));
+  steps->push_back(permute_by(position));
+  return std::vector<Steps>{*steps};
 }
 
 /// A tensor of its own to the tape, and to the graph the same value.
