@@ -2,6 +2,7 @@
 #include "autograd/joint.h"
 
 #include <ATen/SequenceNumber.h>
+#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -79,13 +80,27 @@ class Making {
       writer_.begin(i);
     };
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
-      if (!computes_by_itself(run_.entries[i], stack)) return false;
-      writer_.call(run_.entries[i].op, stack);
-      return true;
+      if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
+      return fills_where(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) { writer_.end(i, results); };
     if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
+  }
+
+  /// `x[mask] = v` of a v for all places: the gradient of v would be gathered from as many places as the mask
+  /// has. As a choice between the two it is a sum.
+  static bool fills_where(const record::Entry& entry, torch::jit::Stack& stack) {
+    if (entry.op.operator_name().name != "aten::index_put_" || stack[3].toBool()) return false;
+    const at::Tensor self = stack[0].toTensor(), values = stack[2].toTensor();
+    const auto indices = stack[1].toOptionalTensorVector();
+    if (indices.size() != 1 || !indices[0] || indices[0]->scalar_type() != at::kBool) return false;
+    at::Tensor mask = *indices[0];
+    if (mask.dim() == 0 || values.dim() > self.dim() - mask.dim()) return false;
+    while (mask.dim() < self.dim()) mask = mask.unsqueeze(-1);
+    self.copy_(at::where(mask, values, self));
+    stack = {self};
+    return true;
   }
 
   /// Composite operators of ATen's that read memory themselves where nobody differentiates their argument: a

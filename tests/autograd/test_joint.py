@@ -423,6 +423,20 @@ def test_writes(name):
     check(WRITES[name], leaf(3, 4), leaf(3, 4))
 
 
+def test_one_value_where_a_mask_is():
+    """Not gathered from as many places as the mask has, of which there is no knowing."""
+    places = torch.zeros(3, 4, dtype=torch.bool)
+    places[0, ::2] = True  # two, whose sum is the same in any order
+
+    def run(x, y):
+        z, rows = x * 2, x.sin()
+        z[places] = y.sum()
+        rows[places[0, :3]] = y[0]
+        return z, rows
+
+    check(run, leaf(3, 4), leaf(3, 4))
+
+
 def test_no_grad_stretches_and_written_buffers():
     mean = torch.zeros(4)
 
