@@ -524,6 +524,13 @@ def test_complex_numbers(name):
     check(COMPLEX[name], leaf(3, 4), leaf(3, 4))
 
 
+def test_data_read_by_an_operator_itself():
+    def run(x):
+        return nn.utils.rnn.pack_padded_sequence(x, torch.tensor([3, 2]), batch_first=True).data
+
+    refused(run, leaf(2, 3, 4), match="reads its tensors' data by itself")
+
+
 def test_data_in_a_gradient():
     refused(lambda x: x.cumprod(0), leaf(3), match="aten::_local_scalar_dense, which hands out")
 
