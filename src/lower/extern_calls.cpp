@@ -230,6 +230,10 @@ void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
           std::find(x.written.begin(), x.written.end(), static_cast<int>(a)) != x.written.end();
       auto order = order_in_memory(w_.tape.tensors[static_cast<size_t>(id)]);
       if (written && !order) throw_unsupported("random numbers that are written with gaps between them");
+      if (!order && is_view(e, w_.tape)) {  // without gaps it lies row by row
+        order.emplace(w_.tape.tensors[static_cast<size_t>(id)].sizes.size());
+        std::iota(order->begin(), order->end(), 0);
+      }
       const bool is_eagers = !written && !w_.read(id)->def;
       x.orders.push_back(order && !is_eagers ? std::move(*order) : std::vector<int>{});
     }

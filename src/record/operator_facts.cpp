@@ -124,6 +124,8 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
   // cuDNN's plan of a backward pass is looked up by query, key and value alone (ATen's MHAParams).
   if (name == "aten::_scaled_dot_product_cudnn_attention_backward")
     facts.lie_as_eagers = {kGradient, kResult};
+  // Two numbers are one only where they lie side by side.
+  if (name == "aten::view_as_complex") facts.lie_as_eagers = {0};
   for (std::string_view normalisation : kNormalisations) {
     if (name != normalisation) continue;
     facts.written_in_training = facts.written;

@@ -578,3 +578,25 @@ def test_results_of_leaves_of_its_own_alone():
         torch.testing.assert_close(got, want)
         assert got.requires_grad and got.grad_fn is not None
         got.sum().backward()
+
+
+def test_complex_numbers_in_between():
+    """Fourier transforms, and positions as turns: ATen's calls among kernels, in both directions."""
+    mixed = nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8))
+    turns = torch.polar(torch.ones(5, 4), torch.arange(20.0).view(5, 4))
+
+    def run(x):
+        turned = torch.view_as_real(torch.view_as_complex(x.view(2, 5, 4, 2)) * turns).flatten(2)
+        return mixed(torch.fft.fftn(turned, dim=(1, 2)).real + x).tanh()
+
+    fast = torchbolt.compile(lambda x: run(x))
+    for _ in range(3):
+        x = torch.randn(2, 5, 8, requires_grad=True)
+        wanted = [x, *mixed.parameters()]
+        want, got = run(x), fast(x)
+        torch.testing.assert_close(got, want)
+        torch.testing.assert_close(
+            torch.autograd.grad(got.square().sum(), wanted), torch.autograd.grad(want.square().sum(), wanted),
+            rtol=1e-4, atol=1e-5,
+        )  # fmt: skip
+    assert [r["why_replayed"] for r in fast._regions()] == [""]
