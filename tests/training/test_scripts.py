@@ -457,6 +457,57 @@ def checkpointed_blocks(compiled):
         yield [loss.detach(), *state(blocks)]
 
 
+@script
+def a_weight_that_grows(compiled):
+    from torch.distributions import Bernoulli, Independent, Normal, kl_divergence
+
+    encoder, decoder = mlp(8, 16, 6), mlp(3, 16, 8)
+    model = nn.ModuleList([encoder, decoder])
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+
+    @compiled
+    def bound(x, beta):
+        mean, scale = encoder(x).chunk(2, -1)
+        code = Normal(mean, F.softplus(scale) + 1e-4)
+        seen = Independent(Bernoulli(logits=decoder(code.rsample())), 1)
+        prior = Normal(torch.zeros_like(mean), torch.ones_like(mean))
+        return (beta * kl_divergence(code, prior).sum(-1) - seen.log_prob((x > 0).float())).mean()
+
+    for step, (x, _) in enumerate(batches(8, 6, 8)):
+        optimizer.zero_grad()
+        loss = bound(x, min(1.0, step / 5))
+        loss.backward()
+        optimizer.step()
+        yield [loss.detach(), *state(model)]
+
+
+@script
+def bags_of_features(compiled):
+    tables = nn.ModuleList([nn.EmbeddingBag(30, 8, mode="sum"), nn.EmbeddingBag(20, 8, mode="mean")])
+    bottom, top = mlp(4, 16, 8, act=nn.ReLU), mlp(11, 16, 1, act=nn.ReLU)
+    model = nn.ModuleList([tables, bottom, top])
+    optimizer = torch.optim.Adagrad(model.parameters(), lr=0.05)
+    first, second = torch.tril_indices(3, 3, -1)
+
+    @compiled
+    def click(x, ids, starts):
+        dense = bottom(x)
+        rows = [table(i, s) for table, i, s in zip(tables, ids, starts, strict=True)]
+        every = torch.stack([dense, *rows], 1)
+        return top(torch.cat([dense, (every @ every.mT)[:, first, second]], 1)).squeeze(1)
+
+    for step, (x, y) in enumerate(batches(6, 5, 4)):
+        values = torch.Generator().manual_seed(step)
+        counts = torch.randint(1, 4, (2, 5), generator=values)
+        ids = [torch.randint(0, 20, (int(c.sum()),), generator=values) for c in counts]
+        starts = [F.pad(c.cumsum(0)[:-1], (1, 0)) for c in counts]
+        optimizer.zero_grad()
+        loss = F.binary_cross_entropy_with_logits(click(x, ids, starts), (y > 1).float())
+        loss.backward()
+        optimizer.step()
+        yield [loss.detach(), *state(model)]
+
+
 def steps_of(run, compiled):
     torch.manual_seed(0)
     return list(run(compiled))
