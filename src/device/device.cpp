@@ -74,7 +74,7 @@ loops::PlanOptions options_of_devices() {
     return device && device->accepts_epilogue(call, epilogue);
   };
   options.widens = [](const graph::Node& contraction) {
-    const Device* device = find(contraction.out()->type.device.kind);
+    const DeviceInterface* device = find(contraction.out()->type.device.kind);
     return device && device->widens(contraction);
   };
   options.merges = [](const std::vector<const graph::Node*>& products) {
