@@ -7,59 +7,44 @@
 
 #include "autograd/cuts.h"
 #include "autograd/early_cuts.h"
-#include "autograd/set_apart.h"
 #include "lower/attention_masks.h"
-#include "record/copy.h"
 #include "run/make_chain.h"
-#include "run/written_back.h"
 
 namespace bolt::run {
 namespace {
 
 using Made = std::shared_ptr<Runnable>;
 
-using Wanted = std::vector<record::TensorId>;
-
-Made in_pieces(const Recorded& r, const record::Tape& tape, const Wanted& wanted,
-               const std::vector<size_t>& cuts, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-               Stages& stages) {
+Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<size_t>& cuts,
+               lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
   Made region;
   if (cuts.empty())
-    region = make_trained(tape, wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
+    region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
                           r.trace, stages);
   else
-    region = make_chain(tape, wanted, cuts, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
-                        r.trace, stages);
+    region = make_chain(tape, r.wanted, cuts, r.constants, r.is_param, r.budget, over_inputs, of_parts,
+                        r.name, r.trace, stages);
   sizes = std::move(of_parts);
   return region;
 }
 
 /// Cut where hooks wait for gradients, too, if that can be done.
-Made cut(const Recorded& r, const record::Tape& tape, const Wanted& wanted, lower::OverInputs& over_inputs,
-         lower::Sizes& sizes, Stages& stages) {
-  const std::vector<size_t> cuts = autograd::cuts(tape, wanted);
+Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
+         Stages& stages) {
+  const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted);
   std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
-  if (more.empty()) return in_pieces(r, tape, wanted, cuts, over_inputs, sizes, stages);
+  if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
   more.insert(more.end(), cuts.begin(), cuts.end());
   std::ranges::sort(more);
   more.erase(std::unique(more.begin(), more.end()), more.end());
   try {
-    return in_pieces(r, tape, wanted, more, over_inputs, sizes, stages);
+    return in_pieces(r, tape, more, over_inputs, sizes, stages);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Unsupported) throw;
-    return in_pieces(r, tape, wanted, cuts, over_inputs, sizes, stages);
+    return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
   }
-}
-
-/// On copies of the inputs that get a history by being written to, where there are such.
-Made apart(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-           Stages& stages) {
-  const autograd::SetApart apart = autograd::set_apart(tape, r.wanted, r.constants);
-  if (apart.inputs.empty()) return cut(r, tape, r.wanted, over_inputs, sizes, stages);
-  Made program = cut(r, apart.tape, apart.wanted, over_inputs, sizes, stages);
-  return std::make_shared<WrittenBack>(record::copy_of(tape), r.wanted, apart.inputs, std::move(program));
 }
 
 }  // namespace
@@ -68,7 +53,7 @@ Made make_differentiated(const Recorded& recorded, lower::OverInputs& over_input
                          Stages& stages) {
   return lower::rather_unmasked(
       recorded.tape, over_inputs.anew({}), recorded.name,
-      [&](const record::Tape& tape) { return apart(recorded, tape, over_inputs, sizes, stages); });
+      [&](const record::Tape& tape) { return cut(recorded, tape, over_inputs, sizes, stages); });
 }
 
 }  // namespace bolt::run
