@@ -55,8 +55,7 @@ std::optional<MatrixProduct> product_of(const Node& node) {
   if (node.op != Op::linear && node.op != Op::matmul) return std::nullopt;
   Value *a = node.operands[0], *b = node.operands[1];
   const Type& out = node.out()->type;
-  if (!facts_of(out.device).needs_aligned_rows || !is_float(out.dtype) || dtype_bytes(out.dtype) != 2)
-    return std::nullopt;
+  if (!facts_of(out.device).needs_aligned_rows || !is_half(out.dtype)) return std::nullopt;
   if (a->type.rank() < 2 || b->type.rank() != 2) return std::nullopt;
   const Sym k = a->type.sizes.back(), n = out.sizes.back();
   Sym m = 1;

@@ -13,8 +13,6 @@
 namespace bolt::graph {
 namespace {
 
-bool is_half(DType t) { return is_float(t) && dtype_bytes(t) == 2; }
-
 bool is_contraction(const Node& node) {
   return node.op == Op::matmul || node.op == Op::linear || node.op == Op::conv || node.op == Op::sdpa;
 }
