@@ -66,8 +66,9 @@ class CudaEmitter {
   Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
   bool along_row(uint32_t dims) const { return dims & elements_; }
   bool per_lane(uint32_t dims) const { return s_.vector > 1 && (dims >> s_.inner & 1); }
+  bool per_lane(ExprId id) const { return !is_same_in_vector(k_, s_, id); }
   /// Of what a thread knows once per row: is it one value for each row of the vector?
-  bool is_array(ExprId id) const { return per_lane(expr(id).dims) && !along_row(expr(id).dims); }
+  bool is_array(ExprId id) const { return per_lane(id) && !along_row(expr(id).dims); }
   /// Do the vectors lie along the row, and not across rows?
   bool vector_in_row() const { return s_.inner >= 0 && (elements_ >> s_.inner & 1); }
   bool wide(ExprId id) const {
@@ -189,8 +190,14 @@ class CudaEmitter {
     if (is_drawn_wide(id)) return "r" + str(id) + ".at[e]";
     if (divides_by_row(e)) return "divided(" + ref(e.args[0]) + ", q" + str(e.args[1]) + ")";
     std::vector<std::string> args;
-    for (ExprId a : e.args) args.push_back(ref(a));
+    for (ExprId a : e.args)
+      args.push_back(is_place_of_vector(e, a) ? "i64(" + text(expr(a).index) + ")" : ref(a));
     return operation(e.op, expr(e.args.back()).dtype, args);
+  }
+
+  /// What is known of a whole vector is asked of its first element's place.
+  bool is_place_of_vector(const Expr& user, ExprId id) const {
+    return !in_lane_ && expr(id).kind == ExprKind::Index && per_lane(expr(id).dims) && per_lane(user.dims);
   }
 
   /// Random numbers come four at a time: are those of a vector the numbers of neighbours? Then a quarter of
@@ -211,8 +218,9 @@ class CudaEmitter {
          ">(" + args + text(expr(e.args[4]).index) + ");");
   }
 
-  /// A position that only says where the numbers of a whole vector begin is no value of a lane.
-  bool is_place_of_drawn(ExprId id) const {
+  /// A position that is only asked for of whole vectors (where their random numbers begin, which side of a
+  /// border they lie on) is no value of a lane.
+  bool is_place_of_vectors(ExprId id) const {
     auto is_it = [id](ExprId other) { return other == id; };
     if (expr(id).kind != ExprKind::Index ||
         std::any_of(k_.stores.begin(), k_.stores.end(), [&](const auto& st) { return st.value == id; }))
@@ -220,9 +228,11 @@ class CudaEmitter {
     bool any = false;
     for (ExprId user = id + 1; user < static_cast<ExprId>(k_.exprs.size()); ++user) {
       const Expr& e = expr(user);
-      const bool drawn = is_drawn_wide(user) && e.args[4] == id;
-      any |= drawn;
-      if (!drawn && std::any_of(e.args.begin(), e.args.end(), is_it)) return false;
+      const bool reads = std::any_of(e.args.begin(), e.args.end(), is_it);
+      const bool whole =
+          (is_drawn_wide(user) && e.args[4] == id) || (reads && is_place_of_vector(e, id) && !per_lane(user));
+      any |= whole;
+      if (!whole && reads) return false;
       if (std::any_of(e.gather.begin(), e.gather.end(), [id](const auto& g) { return g.value == id; }))
         return false;
     }
@@ -420,7 +430,7 @@ class CudaEmitter {
   }
 
   /// A loop over the row, or over what a thread holds of it. `j`: position of the vector's first element.
-  void along_row(const Sweep& sweep, bool last) {
+  void along_row(const Sweep& sweep, bool stores) {
     const Sym length = points(s_.row);
     if (length.is_const(0)) return;  // what is reduced over nothing is its operator's identity
     const int step = vector_in_row() ? s_.vector : 1;
@@ -443,7 +453,7 @@ class CudaEmitter {
     const size_t body = out_.size();
     if (s_.held && (s_.shifted || length.value() % (s_.group * step) != 0))
       line("if (j >= " + text(length) + ") continue;");
-    elements(sweep, last);
+    elements(sweep, stores);
     if (s_.in_shared) read_kept(sweep, body);
     declare_used(body, s_.row, "j");
     if (s_.held) {
@@ -480,7 +490,7 @@ class CudaEmitter {
         is_block() ? "_in_block<" + op + ", " + str(s_.threads) + ">" : "_in_warp<" + op + ">";
     return "running" + who + "(" + mine + ", " + before + ")";
   }
-  void scan_row(const Sweep& sweep, bool last) {
+  void scan_row(const Sweep& sweep, bool stores) {
     for (ExprId id : sweep.needed)
       if (expr(id).kind == ExprKind::Scan)
         line(value_type(expr(id).dtype) + " a" + str(id) + " = " +
@@ -496,21 +506,22 @@ class CudaEmitter {
       line("const " + type + " j = here ? first + lane : 0;");
     }
     const size_t body = out_.size();
-    elements(sweep, last);
+    elements(sweep, stores);
     declare_used(body, s_.row, "j");
     close();
   }
 
   void sweep(const Sweep& sweep, bool last) {
     ++sweep_;
+    const bool stores = sweep_ == sweeps_.stores;
     work(sweep.before, {}, {});
     if (pointwise()) {
-      elements(sweep, last);
+      elements(sweep, stores);
       return;
     }
-    if (!sweep.reductions.empty() || (last && stores_elements())) {
+    if (!sweep.reductions.empty() || (stores && stores_elements())) {
       for (ExprId id : sweep.reductions) accumulator(id);
-      s_.scans ? scan_row(sweep, last) : along_row(sweep, last);
+      s_.scans ? scan_row(sweep, stores) : along_row(sweep, stores);
       for (ExprId id : sweep.reductions) result(id);
       // What others read of this block must stay until they have.
       if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(sweeps_.list.size())) line("cluster_arrive();");
@@ -656,8 +667,8 @@ class CudaEmitter {
 
   // ---- elements and stores
 
-  void elements(const Sweep& sweep, bool last) {
-    work(sweep.needed, sweep.reductions, last ? stores_at(true) : std::vector<int>());
+  void elements(const Sweep& sweep, bool stores) {
+    work(sweep.needed, sweep.reductions, stores ? stores_at(true) : std::vector<int>());
   }
   /// Stores of each element, or of each row.
   std::vector<int> stores_at(bool of_elements) const {
@@ -674,9 +685,9 @@ class CudaEmitter {
             const std::vector<int>& stores) {
     std::vector<ExprId> lanes, sums, plain_sums;
     for (ExprId id : values) {
-      if (is_place_of_drawn(id)) continue;
+      if (is_place_of_vectors(id)) continue;
       if (in_shared(id)) line(pack(expr(id).dtype) + " x" + str(id) + ";");
-      if (!per_lane(expr(id).dims) || wide(id) || expr(id).kind == ExprKind::Const ||
+      if (!per_lane(id) || wide(id) || expr(id).kind == ExprKind::Const ||
           expr(id).kind == ExprKind::Reduce) {
         define(id);
         continue;

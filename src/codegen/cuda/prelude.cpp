@@ -366,18 +366,22 @@ BOLT T across_cluster(T v) {
   for (int i = 1; i < Blocks; ++i) result = Op::of(result, all[i]);
   return result;
 }
-// Of a block in which Beside threads have a row each and Group share it: every thread gets its row's result.
+// Of a block in which Beside threads have a row each and Group share it: every thread gets its row's result. Those of
+// one warp first tell each other.
 template <typename Op, int Beside, int Group, typename T>
 BOLT T across_rows(T v) {
-  __shared__ T part[Group][Beside];
+  constexpr int InWarp = Beside < 32 ? 32 / Beside : 1, Parts = Group / InWarp;
+#pragma unroll
+  for (int i = 1; i < InWarp; i *= 2) v = Op::of(v, partner(v, i * Beside));
+  if (Parts == 1) return v;
+  __shared__ T part[Parts][Beside];
   const int row = threadIdx.x % Beside;
   __syncthreads();
-  part[threadIdx.x / Beside][row] = v;
+  if (threadIdx.x % 32 < Beside) part[threadIdx.x / (Beside * InWarp)][row] = v;
   __syncthreads();
   T result = part[0][row];
-  // Of 128 threads, for 8 neighbours at a time: as straight code it takes NVRTC a second, and is no faster.
-#pragma unroll (Group <= 16 ? Group : 8)
-  for (int i = 1; i < Group; ++i) result = Op::of(result, part[i][row]);
+#pragma unroll
+  for (int i = 1; i < Parts; ++i) result = Op::of(result, part[i][row]);
   return result;
 }
 )";

@@ -10,6 +10,7 @@
 #include "loops/analysis.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
+#include "loops/space.h"
 
 namespace bolt::codegen::cuda {
 
@@ -61,13 +62,25 @@ void each_access(const Kernel& k, F&& f) {
     f(AccessedPlace{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
 }
 
-bool contiguous_along(const Kernel& k, int dim) {
-  bool found = false;
+/// Bytes of what is read and written whose neighbours along `dim` are neighbours in memory.
+double bytes_along(const Kernel& k, int dim) {
+  double bytes = 0;
   each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(dim));
-    found = found || (along.linear && along.coef.is_const(1));
+    if (!along.linear || !along.coef.is_const(1)) return;
+    double touched = dtype_bytes(p.dtype);
+    const uint32_t dims = k.varies(p.index);
+    for (size_t d = 0; d < k.dims.size(); ++d)
+      if (dims >> d & 1) touched *= static_cast<double>(loops::estimate(k.dims[d].size));
+    bytes += touched;
   });
-  return found;
+  return bytes;
+}
+
+/// Are the rows the columns of a matrix in memory? What counts is how most of it lies: a number for each
+/// element of a row lies along the row, too.
+bool rows_are_columns(const Kernel& k, const Schedule& s) {
+  return !s.outer.empty() && bytes_along(k, s.outer.back()) > bytes_along(k, s.row.back());
 }
 
 /// As many elements as 16 bytes of the narrowest contiguous access hold, if they divide the dimension.
@@ -183,15 +196,28 @@ void schedule_points(const Kernel& k, const ScheduleOptions& options, Schedule* 
   s->blocks = ceildiv(s->count, s->threads * (s->shifted ? 1 : s->vector));
 }
 
-/// Rows that are columns of memory. A warp reads 32 vectors beside each other; as many warps as the rows are
-/// long read one below the other.
+/// Vectors that fill a line of memory, which is the least that threads should read beside each other.
+constexpr int kLine = 8;
+/// Blocks that occupy a device: several on each multiprocessor.
+constexpr int64_t kOccupied = 512;
+
+constexpr int kFewThreads = 64;
+
+/// Longer rows are cut into chunks where there are few of them (parts.h).
+constexpr int64_t kShortColumn = 1024;
+
+/// Rows that are columns of memory. A warp reads 32 vectors beside each other, or fewer where that leaves the
+/// device idle; as many as the rows are long read one below the other.
 void schedule_columns(const Kernel& k, const ScheduleOptions& options, Schedule* s) {
   s->way = Mapping::Columns;
   s->inner = s->outer.back();
   if (options.aligned) s->vector = pick_vector(k, *s);
   const Sym beside = floordiv(points(k, s->outer), s->vector), length = points(k, s->row);
-  const int wide = power_of_two(beside.value_or(kWarp), 1, kWarp);
+  int wide = power_of_two(beside.value_or(kWarp), 1, kWarp);
+  const bool is_short = length.value_or(kShortColumn + 1) <= kShortColumn;
+  while (is_short && wide > kLine && beside.value_or(kOccupied * kWarp) < kOccupied * wide) wide /= 2;
   s->group = power_of_two(length.value_or(1 << 20) / 4, 1, s->threads / wide);
+  if (wide < kWarp) s->threads = std::max(kFewThreads, wide * s->group);
   s->count = beside;
   s->blocks = ceildiv(beside, s->rows());
 }
@@ -255,8 +281,7 @@ void schedule_scans(const Kernel& k, Schedule* s) {
   s->inner = s->row.back();
   s->count = rows;
   const int64_t known = length.value_or(kBlockScans);
-  const bool columns =
-      !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
+  const bool columns = rows_are_columns(k, *s);
   if (columns || (known <= 8 && !s->outer.empty())) {
     s->way = columns ? Mapping::Columns : Mapping::Thread;
     s->threads = 128;
@@ -280,8 +305,7 @@ void schedule_scans(const Kernel& k, Schedule* s) {
 void schedule_rows(const Kernel& k, const ScheduleOptions& options, Schedule* s) {
   const Sym rows = points(k, s->outer), length = points(k, s->row);
   s->inner = s->row.back();
-  const bool columns =
-      !s->outer.empty() && !contiguous_along(k, s->inner) && contiguous_along(k, s->outer.back());
+  const bool columns = rows_are_columns(k, *s);
   const bool tiny = length.is_const() && length.value() <= 8 && !s->outer.empty();
   if (columns) {
     schedule_columns(k, options, s);
@@ -321,13 +345,45 @@ Sym vectors_of(const Schedule& s, Sym elements) {
   return ceildiv(s.shifted ? elements + Sym(s.vector - 1) : elements, s.vector);
 }
 
+namespace {
+
+/// Is a comparison of these two the same for all elements of a vector? Their order changes at one place, and
+/// vectors begin there.
+bool changes_between_vectors(const Kernel& k, const Schedule& s, const Expr& e) {
+  const Expr &place = k.exprs[static_cast<size_t>(e.args[0])],
+             &bound = k.exprs[static_cast<size_t>(e.args[1])];
+  if (place.kind != ExprKind::Index || bound.kind != ExprKind::Const) return false;
+  const loops::LinearIn along = loops::linear_in(place.index, Kernel::dim(s.inner));
+  if (!along.linear || !along.coef.is_const(1)) return false;
+  switch (e.op) {
+    case loops::ScalarOp::lt:
+    case loops::ScalarOp::ge: return divisible(along.rest - Sym(bound.ivalue), s.vector);
+    case loops::ScalarOp::le:
+    case loops::ScalarOp::gt: return divisible(along.rest - Sym(bound.ivalue + 1), s.vector);
+    default: return false;
+  }
+}
+
+}  // namespace
+
+bool is_same_in_vector(const Kernel& k, const Schedule& s, loops::ExprId id) {
+  const Expr& e = k.exprs[static_cast<size_t>(id)];
+  if (s.vector == 1 || !(e.dims >> s.inner & 1)) return true;
+  if (e.kind != ExprKind::Op || s.shifted) return false;
+  if (e.args.size() == 2 && changes_between_vectors(k, s, e)) return true;
+  using enum loops::ScalarOp;
+  return (e.op == logical_not || e.op == bitwise_and || e.op == bitwise_or) &&
+         std::all_of(e.args.begin(), e.args.end(),
+                     [&](loops::ExprId a) { return is_same_in_vector(k, s, a); });
+}
+
 bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<GatherTerm>& gather,
              loops::ExprId mask) {
   if (s.vector == 1) return false;
   const uint32_t inner = 1u << s.inner;
   const loops::LinearIn along = loops::linear_in(index, Kernel::dim(s.inner));
   if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest - s.shift, s.vector)) return false;
-  if (mask != loops::kNone && (k.exprs[static_cast<size_t>(mask)].dims & inner)) return false;
+  if (mask != loops::kNone && !is_same_in_vector(k, s, mask)) return false;
   return std::all_of(gather.begin(), gather.end(), [&](const GatherTerm& g) {
     return !(k.exprs[static_cast<size_t>(g.value)].dims & inner) && divisible(g.coef, s.vector);
   });

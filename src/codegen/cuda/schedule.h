@@ -106,6 +106,10 @@ BOLT_API Sym vectors_of(const Schedule& s, Sym elements);
 /// Of a row of known length: vectors that each of its threads has, or elements where rows lie side by side.
 int64_t turns_of(const loops::Kernel& kernel, const Schedule& s);
 
+/// Has the expression one value for all elements of a vector? So has what does not vary along `inner`, and a
+/// comparison of the position there with a place where vectors begin.
+bool is_same_in_vector(const loops::Kernel& k, const Schedule& s, loops::ExprId id);
+
 /// May `vector` elements from here on be one access?
 bool is_wide(const loops::Kernel& k, const Schedule& s, Sym index,
              const std::vector<loops::GatherTerm>& gather, loops::ExprId mask);

@@ -35,8 +35,9 @@ class Planner {
     int last = 0;
     for (size_t i = 0; i < k_.exprs.size(); ++i)
       if (live_[i]) last = std::max(last, level_[i]);
+    out.stores = s_.scans ? last : last_of_elements();
     for (int level = 0; level <= last; ++level) {
-      Sweep sweep = make(level, level == last, computed, &out.kept);
+      Sweep sweep = make(level, level == out.stores, computed, &out.kept);
       for (ExprId id : sweep.needed) computed[static_cast<size_t>(id)] = true;
       out.list.push_back(std::move(sweep));
     }
@@ -62,6 +63,20 @@ class Planner {
     return live;
   }
 
+  /// The sweep after which no element is looked at.
+  int last_of_elements() const {
+    int last = 0;
+    auto stored = [&](ExprId id) { last = std::max(last, level_[static_cast<size_t>(id)]); };
+    for (const loops::Store& st : k_.stores) {
+      if (!(k_.dims_of(st) & elements_)) continue;
+      stored(st.value);
+      each_operand(st, stored);
+    }
+    for (size_t i = 0; i < k_.exprs.size(); ++i)
+      if (live_[i] && k_.exprs[i].kind == ExprKind::Reduce) last = std::max(last, level_[i] - 1);
+    return last;
+  }
+
   /// Worth registers: neither free nor a conversion of what is kept itself. Where vectors are wide, a value
   /// that is one for the whole vector is cheap too.
   bool may_keep(ExprId id) const {
@@ -69,7 +84,7 @@ class Planner {
     if (s_.in_shared) return is_of_one_row(k_, s_, expr(id));
     if (!s_.held || kind == ExprKind::Const || kind == ExprKind::Index || kind == ExprKind::Cast)
       return false;
-    return s_.vector == 1 || (expr(id).dims >> s_.inner & 1);
+    return s_.vector == 1 || !is_same_in_vector(k_, s_, id);
   }
 
   Sweep make(int level, bool stores, const std::vector<bool>& computed, std::vector<bool>* kept) const {

@@ -1,6 +1,7 @@
 // codegen/cuda/sweeps.h
-// What a thread computes when. A kernel with n reductions in a row takes n + 1 sweeps over the row; the last
-// one stores. A sweep computes what its reductions or stores need, as far as no earlier sweep has kept it.
+// What a thread computes when. A kernel with n reductions in a row takes up to n + 1 sweeps over the row; the
+// last one that looks at elements stores them. A sweep computes what its reductions or stores need, as far as
+// no earlier sweep has kept it.
 #pragma once
 
 #include <vector>
@@ -18,6 +19,7 @@ struct Sweep {
 struct Sweeps {
   std::vector<Sweep> list;
   std::vector<bool> kept;  // by expression: in registers for later sweeps
+  int stores = 0;          // the sweep that stores elements: none after it reads any
 };
 
 /// Dimensions that the elements of a sweep vary over; the others are one row's.

@@ -32,10 +32,10 @@ bolt_mul_sum_add_0_part0(const float* b0, float* b1, unsigned count) {
   if (lane == 0 && here) put(b1 + ((d0 * 768) + d1_at), y0);
 }
 
-// 256 x 1 threads on rows side by side, 4 elements per access, row held in registers; 1 blocks of 256 threads
-extern "C" __global__ void __launch_bounds__(256)
+// 64 x 1 threads on rows side by side, 4 elements per access, row held in registers; 3 blocks of 64 threads
+extern "C" __global__ void __launch_bounds__(64)
 bolt_mul_sum_add_0_part1(const float* b0, const float* b1, float* b2, unsigned count) {
-  const unsigned row = blockIdx.x * 256 + threadIdx.x;
+  const unsigned row = blockIdx.x * 64 + threadIdx.x;
   if (row >= count) return;
   const i64 d0_at = row * 4;
   const pack<float, 4> x2 = get<4>(b1 + d0_at);

@@ -1,0 +1,25 @@
+// pointwise, 8 elements per access; 12 blocks of 256 threads
+extern "C" __global__ void __launch_bounds__(256)
+bolt_neg_pad_add_0(const bf16* b0, bf16* b1, unsigned count) {
+  const unsigned at = (blockIdx.x * 256 + threadIdx.x) * 8;
+  if (at >= count) return;
+  const i64 d0 = at / 64;
+  const i64 d1_at = at % 64;
+  const bool v2 = i64(d1_at) < 32ll;
+  const pack<bf16, 8> x4 = v2 ? get<8>(b0 + ((d0 * 64) + d1_at + 32)) : all_of<8>(to_bf16(0.0f));
+  const bool v7 = !v2;
+  const pack<bf16, 8> x8 = v7 ? get<8>(b0 + ((d0 * 64) + d1_at + (-32))) : all_of<8>(to_bf16(0.0f));
+  pack<bf16, 8> y0;
+#pragma unroll
+  for (int e = 0; e < 8; ++e) {
+    const float v5 = from_bf16(x4.at[e]);
+    const float v6 = v2 ? v5 : 0.0f;
+    const float v9 = from_bf16(x8.at[e]);
+    const float v10 = -v9;
+    const float v11 = v7 ? v10 : 0.0f;
+    const float v12 = v6 + v11;
+    const bf16 v13 = to_bf16(v12);
+    y0.at[e] = v13;
+  }
+  put(b1 + ((d0 * 64) + d1_at), y0);
+}
