@@ -104,7 +104,8 @@ void expect_same(const Kernel& kernel) {
 }
 
 TEST(CudaParts, GiveWhatTheWholeGives) {
-  for (const char* file : {"rows_and_columns.ir", "few_rows.ir", "side_by_side.ir", "turned.ir"})
+  for (const char* file :
+       {"rows_and_columns.ir", "few_rows.ir", "side_by_side.ir", "turned.ir", "columns.ir"})
     for (const Kernel& k : read_kernels(file)) expect_same(k);
 }
 
@@ -124,6 +125,25 @@ TEST(CudaParts, AreMoreThanOneOnlyWhereThatPays) {
   EXPECT_EQ(count("kernel @open (in %b0: f32, out %b1: f32) space [s0 d0 reduce, 8 d1] syms [s0] {\n"
                   "  %0 = load b0[8*d0 + d1]\n  %1 = reduce sum %0 over d0\n  store b1[d1] = %1\n}"),
             2u);
+}
+
+// Who reads a number for each element of a column reads columns all the same, and what is stored for each of
+// these is so stored while they are summed.
+TEST(CudaParts, ReadColumnsOnce) {
+  const std::vector<Kernel> kernels = read_kernels("columns.ir");
+  auto parts_of = [&](size_t i) { return parts(loops::normalise(kernels.at(i))); };
+  for (size_t i : {0u, 1u}) {
+    SCOPED_TRACE(kernels[i].name);
+    const Parts all = parts_of(i);
+    ASSERT_EQ(all.list.size(), 2u);
+    EXPECT_EQ(schedule(all.list[0].kernel).way, Mapping::Columns);
+    EXPECT_EQ(schedule(all.list[0].kernel).vector, 8);
+    for (const loops::Expr& e : all.list[1].kernel.exprs)
+      if (e.kind == loops::ExprKind::Load)
+        EXPECT_GE(all.list[1].buffers[static_cast<size_t>(e.buffer)],
+                  static_cast<int>(kernels[i].buffers.size()));
+  }
+  EXPECT_EQ(parts_of(2).list.size(), 3u);  // its elements wait for the sums
 }
 
 // The rows of a chunk are those of all reduced dimensions: 16 of 512, 8 times.

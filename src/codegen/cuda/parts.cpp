@@ -144,9 +144,10 @@ class Splitter {
       if (chunks.dim < 0) {
         keep(group, reduce_whole(group));
       } else {
-        const std::vector<size_t> partial = reduce_chunks(group, chunks);
-        if (ends_with(group)) {
-          out_.list.push_back(last_over_chunks(group, partial, chunks));
+        const Stores stores = ending(group);
+        const std::vector<size_t> partial = reduce_chunks(group, chunks, stores.at_once);
+        if (stores.ends) {
+          out_.list.push_back(last_over_chunks(group, partial, chunks, stores.late));
           return std::move(out_);
         }
         keep(group, reduce_partial(group, partial, chunks));
@@ -322,7 +323,8 @@ class Splitter {
   }
 
   // Dimension 0 is the chunk, the others move up by one.
-  std::vector<size_t> reduce_chunks(const std::vector<ExprId>& group, const Chunks& chunks) {
+  std::vector<size_t> reduce_chunks(const std::vector<ExprId>& group, const Chunks& chunks,
+                                    const std::vector<const loops::Store*>& stores) {
     auto moved = [](int d) { return Kernel::dim(d + 1); };
     const Sym begin = Kernel::dim(0) * chunks.inner;
     Copy c(k_, 1, [&](int d) { return d == chunks.dim ? begin + moved(d) : moved(d); });
@@ -336,6 +338,7 @@ class Splitter {
       to.push_back(new_scratch(expr(id).dtype, chunks.count * points(expr(id).dims)));
       store_result(c, id, to.back(), Kernel::dim(0), moved);
     }
+    for (const loops::Store* s : stores) c.store(*s);
     out_.list.push_back(c.done());
     return to;
   }
@@ -372,21 +375,50 @@ class Splitter {
     out_.list.push_back(c.done());
     return to;
   }
-  /// Is the rest of the kernel done once a result of the group, so that it can stand behind its last step?
-  bool ends_with(const std::vector<ExprId>& group) const {
+  /// How the kernel ends once a group's chunks are reduced.
+  struct Stores {
+    bool ends =
+        false;  // the rest is done once a result of the group, so that it can stand behind its last step
+    std::vector<const loops::Store*> at_once, late;  // those that wait for no chunk, and the others
+  };
+  Stores ending(const std::vector<ExprId>& group) const {
+    if (pending_ != group.size()) return {};
     const uint32_t reduced = expr(group[0]).reduce_dims;
-    if (pending_ != group.size()) return false;
-    return std::none_of(k_.stores.begin(), k_.stores.end(), [&](const loops::Store& s) {
-      uint32_t dims = k_.varies(s.index) | expr(s.value).dims;
-      if (s.mask != kNone) dims |= expr(s.mask).dims;
-      for (const loops::GatherTerm& g : s.gather) dims |= expr(g.value).dims;
-      return dims & reduced;
-    });
+    // Behind results of the group, in memory that stores at once may have written.
+    std::vector<char> waits(k_.exprs.size(), 0), reads(k_.exprs.size(), 0);
+    for (ExprId id : group) waits[static_cast<size_t>(id)] = 1;
+    for (size_t i = 0; i < k_.exprs.size(); ++i) {
+      if (waits[i] || known(static_cast<ExprId>(i))) continue;
+      reads[i] = k_.exprs[i].kind == ExprKind::Load;
+      each_operand(k_.exprs[i], [&](ExprId a) {
+        waits[i] |= waits[static_cast<size_t>(a)];
+        reads[i] |= reads[static_cast<size_t>(a)];
+      });
+    }
+    Stores found{true, {}, {}};
+    bool late_reads = false;
+    for (const loops::Store& s : k_.stores) {
+      uint32_t dims = k_.varies(s.index);
+      bool late = false, here = false;
+      auto add = [&](ExprId id) {
+        dims |= expr(id).dims;
+        late |= waits[static_cast<size_t>(id)] != 0;
+        here |= reads[static_cast<size_t>(id)] != 0;
+      };
+      add(s.value);
+      if (s.mask != kNone) add(s.mask);
+      for (const loops::GatherTerm& g : s.gather) add(g.value);
+      late |= (dims & reduced) == 0;
+      if (late && (dims & reduced)) return {};
+      late_reads |= late && here;
+      (late ? found.late : found.at_once).push_back(&s);
+    }
+    return found.at_once.empty() || !late_reads ? found : Stores{};
   }
   Part last_over_chunks(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
-                        const Chunks& chunks) const {
+                        const Chunks& chunks, const std::vector<const loops::Store*>& stores) const {
     Copy c = chunk_space(group, partial, chunks);
-    for (const loops::Store& s : k_.stores) c.store(s);
+    for (const loops::Store* s : stores) c.store(*s);
     return c.done();
   }
   Part last() const {

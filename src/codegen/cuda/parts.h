@@ -16,9 +16,11 @@
 //                                              b1
 //
 // Results on their way from part to part lie in scratch memory (b2), which whoever launches provides. All
-// stores of the kernel are in the last part, so what loops/in_place.h says of its memory still holds. Every
-// part is an ordinary kernel with the ordinary schedule; its sizes may be functions of a chunk's number. How
-// many chunks there are depends on the kernel alone: one input gives the same bits on every device.
+// stores of the kernel are in its last part, or in the last that reads anything else than scratch memory, so
+// what loops/in_place.h says of its memory still holds. What is stored for each element of a reduction that
+// is cut into chunks is so stored while these are read. Every part is an ordinary kernel with the ordinary
+// schedule; its sizes may be functions of a chunk's number. How many chunks there are depends on the kernel
+// alone: one input gives the same bits on every device.
 #pragma once
 
 #include <vector>
