@@ -718,11 +718,10 @@ PlannedContraction describe_call(const Fusion& f, const Node& node) {
   PlannedContraction call{node, {}, {}};
   for (const Value* v : node.operands) {
     graph::Type type = v->type;
-    const Value* base = view_base(v);
     if (!f.strides[v->id].empty())
       type.strides = f.strides[v->id];
-    else if (auto view = over_base(v, f.strides[base->id]))
-      type.strides = view->strides;
+    else if (const auto shown = shown_over(v, f.strides))
+      type.strides = shown->view.strides;
     call.operands.push_back(std::move(type));
     call.constant.push_back(f.constant[v->id]);
   }

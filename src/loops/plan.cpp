@@ -116,19 +116,18 @@ class Planner {
   /// The buffer that shows `v`: its own, or an alias of the memory it is a view of.
   int show(const Value* v) {
     if (buffer_of_[v->id] >= 0) return buffer_of_[v->id];
-    const Value* base = view_base(v);
-    int source = buffer_of_[base->id];
+    const std::optional<ShownOver> shown = shown_over(v, fusion_.strides);
+    BOLT_CHECK(shown, "%", v->id, " is no strided view of what lies in memory");
+    const int source = buffer_of_[shown->base->id];
     BOLT_CHECK(source >= 0, "%", v->id, " is needed in memory and nothing put it there");
-    auto view = over_base(v, fusion_.strides[base->id]);
-    BOLT_CHECK(view, "%", v->id, " is no strided view of %", base->id);
     PlanBuffer b;
     b.type = v->type;
     // Where a dimension has size 1 the type's own stride stays: the caller sees what eager would show.
     for (int i = 0; i < b.type.rank(); ++i)
-      if (!b.type.sizes[i].is_const(1)) b.type.strides[i] = view->strides[i];
+      if (!b.type.sizes[i].is_const(1)) b.type.strides[i] = shown->view.strides[i];
     b.kind = BufferKind::Alias;
     b.source = source;
-    b.offset = view->offset;
+    b.offset = shown->view.offset;
     return buffer_of_[v->id] = add_buffer(b);
   }
 

@@ -88,9 +88,12 @@ class Assigner {
     // What is scattered into lies as the result does, whose memory it is. Of several the last decides.
     for (auto n = g_.nodes.rbegin(); n != g_.nodes.rend(); ++n)
       if (kind_of(n->get()) == OpKind::Scatter) want_base(**n);
-    // Values themselves before views of them: then the views know whether their base is there.
+    // Values themselves before views of them, and what has to be copied before views of the copy: then the
+    // views know what is there.
     for (const Value* v : operands)
       if (!is_view(v)) want(v);
+    for (const Value* v : operands)
+      if (is_view(v) && is_copied_first(v)) want_view(v);
     for (const Value* v : operands)
       if (is_view(v)) want_view(v);
   }
@@ -140,13 +143,17 @@ class Assigner {
     return true;
   }
 
+  bool is_there(const Value* v) const { return f_.usage.materialized[v->id] || r_.wanted[v->id]; }
+  /// Is it no strided view of its base, although what it is a view of is?
+  bool is_copied_first(const Value* v) const {
+    const Value* base = view_base(v);
+    const Syms memory = is_there(base) ? f_.strides[base->id] : layout(base);
+    return !over_base(v, memory) && over_base(v->def->operands[0], memory);
+  }
   void want_view(const Value* v) {
     const Value* base = view_base(v);
-    bool there = f_.usage.materialized[base->id] || r_.wanted[base->id];
-    Syms memory = there ? f_.strides[base->id] : layout(base);
-    auto view = over_base(v, memory);
-    if (!view) return want(v);
-    if (!there) want(base);
+    if (!is_there(base) && over_base(v, layout(base))) return want(base);
+    if (!shown_over(v, f_.strides)) want(v);
   }
 
   // ---- cheap work is repeated ----
@@ -269,6 +276,29 @@ std::optional<StridedView> over_base(const Value* v, const Syms& base) {
   auto operand = over_base(v->def->operands[0], base);
   if (!operand) return std::nullopt;
   return view_strides(*v->def, *operand);
+}
+
+namespace {
+/// As over_base, from a value in between that lies so.
+std::optional<StridedView> over_value(const Value* v, const Value* from, const Syms& strides) {
+  if (v == from) return StridedView{strides, 0};
+  auto operand = over_value(v->def->operands[0], from, strides);
+  if (!operand) return std::nullopt;
+  return view_strides(*v->def, *operand);
+}
+}  // namespace
+
+std::optional<ShownOver> shown_over(const Value* v, const std::vector<Syms>& strides) {
+  auto over = [&](const Value* from) -> std::optional<ShownOver> {
+    const Syms& there = strides[static_cast<size_t>(from->id)];
+    if (there.empty() && from->type.rank() > 0) return std::nullopt;
+    auto view = over_value(v, from, there);
+    return view ? std::optional(ShownOver{from, std::move(*view)}) : std::nullopt;
+  };
+  const Value* root = view_base(v);
+  std::optional<ShownOver> found = over(root);
+  for (const Value* from = v; !found && from != root; from = from->def->operands[0]) found = over(from);
+  return found;
 }
 
 bool is_dense(const graph::Type& type) {

@@ -29,6 +29,14 @@ const graph::Value* view_base(const graph::Value* v);
 /// Strides and offset of `v` over the memory of view_base(v), laid out as `base`; nothing if a copy is
 /// needed.
 std::optional<StridedView> over_base(const graph::Value* v, const Syms& base);
+/// `v` as strides over memory in which `base`, a value that it is a view of, lies.
+struct ShownOver {
+  const graph::Value* base;
+  StridedView view;
+};
+/// Over the memory of view_base(v), or else of the nearest value between them that has memory of its own:
+/// where `strides`, by value id, are not empty. Nothing where a copy is needed.
+std::optional<ShownOver> shown_over(const graph::Value* v, const std::vector<Syms>& strides);
 /// Do the strides put every element in its own place without gaps?
 bool is_dense(const graph::Type& type);
 
