@@ -58,6 +58,7 @@ class Fuser {
       }
       again_just_in_time();
       siblings();
+      sink();
       counters_last();
       neighbours();
       again_just_in_time();
@@ -326,6 +327,97 @@ class Fuser {
       }
     }
   }
+  /// What a reduction's kernel computes for one later kernel alone is computed there, where that moves fewer
+  /// bytes: a normalisation's column sums read the rounded image again and a number a row, and not float32
+  /// images made of them.
+  void sink() {
+    for (size_t i = 0; i < order_.size(); ++i) {
+      const int a = order_[i];
+      if (!parts_[a].alive || !parts_[a].reduces || parts_[a].fold) continue;
+      std::vector<int> readers;
+      for (const Node* n : parts_[a].nodes)
+        for (const Node* r : readers_[n->out()->id])
+          if (const int b = unit(r);
+              b >= 0 && b != a && std::find(readers.begin(), readers.end(), b) == readers.end())
+            readers.push_back(b);
+      for (int b : readers)
+        if (!parts_[b].call && parts_[b].reduces && parts_[b].device == parts_[a].device && !parts_[b].fold)
+          sink_into(a, b);
+    }
+  }
+
+  /// Pointwise nodes of `a` over its whole space that only `b` waits for, later ones first.
+  std::vector<const Node*> only_for(int a, int b) const {
+    const double most = static_cast<double>(estimate(extent(parts_[a])));
+    std::vector<const Node*> found;
+    for (size_t i = parts_[a].nodes.size(); i-- > 0;) {
+      const Node* n = parts_[a].nodes[i];
+      const Value* v = n->out();
+      const auto& readers = readers_[v->id];
+      if (kind_of(n) != OpKind::Pointwise || wanted_[v->id] || returned_[v->id] || elements(v) < most)
+        continue;
+      const bool is_only = std::all_of(readers.begin(), readers.end(), [&](const Node* r) {
+        return std::find(found.begin(), found.end(), r) != found.end() ||
+               (unit(r) == b && !is_only_kept(v, r));
+      });
+      if (is_only && !readers.empty()) found.push_back(n);
+    }
+    return found;
+  }
+
+  void sink_into(int a, int b) {
+    const std::vector<const Node*> moved = only_for(a, b);
+    if (moved.empty() || moved.size() == parts_[a].nodes.size() || fuel_ == 0) return;
+    if (parts_[b].nodes.size() + moved.size() > kMaxNodes) return;
+    auto stored_by = [&](int u) {
+      return Group{parts_[u].nodes, stored_of(parts_[u].nodes, [&](int other) { return other == u; })};
+    };
+    const Group from = stored_by(a), into = stored_by(b);
+    const std::vector<const Node*> nodes_a = parts_[a].nodes, nodes_b = parts_[b].nodes;
+    for (const Node* n : moved) {
+      std::erase(parts_[a].nodes, n);
+      parts_[b].nodes.push_back(n);
+      unit_of_[n->out()->id] = b;
+    }
+    std::sort(parts_[b].nodes.begin(), parts_[b].nodes.end(),
+              [](const Node* x, const Node* y) { return x->out()->id < y->out()->id; });
+    const Group left = stored_by(a), more = stored_by(b);
+    const double saved = bytes_of(from) + bytes_of(into) - bytes_of(left) - bytes_of(more);
+    if (saved > kWaits && !left.stored.empty() && operand_count(more) <= kMaxOperands &&
+        left.stored.size() <= kMaxStored && !waits_for(a, b, from, left, into, more) && !moves_within(more) &&
+        one_space(left, true) && one_space(more, true)) {
+      for (const Node* n : moved) {
+        const double work = instructions_of(*n);
+        parts_[a].instructions -= work, parts_[a].alone -= work;
+        parts_[b].instructions += work, parts_[b].alone += work;
+      }
+      if (fuel_ > 0) --fuel_;
+      return;
+    }
+    parts_[a].nodes = nodes_a;
+    parts_[b].nodes = nodes_b;
+    for (const Node* n : moved) unit_of_[n->out()->id] = a;
+  }
+
+  /// Does more lie in memory between the two, where calls take memory of their own?
+  bool waits_for(int a, int b, const Group& from, const Group& left, const Group& into,
+                 const Group& more) const {
+    double bytes = 0;
+    auto size = [](const Value* v) { return elements(v) * dtype_bytes(v->type.dtype); };
+    for (const Value* v : left.stored) bytes += size(v);
+    for (const Value* v : from.stored) bytes -= size(v);
+    const std::vector<const Value*> known = sources_of(into);
+    for (const Value* v : sources_of(more)) {
+      if (!v->def || returned_[v->id] || unit_of_[v->id] == a) continue;
+      if (std::find(known.begin(), known.end(), v) != known.end()) continue;
+      const bool last_read_before =
+          std::none_of(readers_[v->id].begin(), readers_[v->id].end(),
+                       [&](const Node* r) { return unit(r) != b && place_[unit(r)] >= place_[b]; });
+      if (last_read_before) bytes += size(v);
+    }
+    return bytes > 0;
+  }
+
   bool same_extent(int a, int b) const { return extent(parts_[a]) == extent(parts_[b]); }
   static Sym extent(const Part& p) {
     Sym most = 0;

@@ -176,6 +176,13 @@ class Assigner {
     return sources <= 1;
   }
 
+  /// A number made wider: where several kernels read it, the narrow one is what lies in memory.
+  static bool widens(const Node& n) {
+    if (n.op != Op::cast) return false;
+    const DType from = n.operands[0]->type.dtype, to = n.out()->type.dtype;
+    return is_float(from) && is_float(to) && dtype_bytes(from) < dtype_bytes(to);
+  }
+
   /// Of the value and of its views.
   size_t readers_of(const Value* v) const {
     size_t readers = 0;
@@ -199,7 +206,7 @@ class Assigner {
       const Value* v = n->out();
       const bool several = readers_of(v) > 1;
       if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
-          is_cheap(*n) && !is_kept(v))
+          (is_cheap(*n) || widens(*n)) && !is_kept(v))
         f_.usage.role[v->id] = Role::Free;
     }
   }
