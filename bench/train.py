@@ -46,8 +46,11 @@ def image_model(kind, config, sizes, **settings):
         import transformers
 
         model = getattr(transformers, kind)(getattr(transformers, config)(**settings))
-        labels = torch.zeros(sizes[0], dtype=torch.long)
-        return model, lambda m, x: m(pixel_values=x, labels=labels.to(x.device)).loss, torch.randn(*sizes)
+
+        def call(m, x):  # labels made where they are used: a copy from the processor would wait for the device
+            return m(pixel_values=x, labels=torch.zeros(sizes[0], dtype=torch.long, device=x.device)).loss
+
+        return model, call, torch.randn(*sizes)
 
     return make
 
