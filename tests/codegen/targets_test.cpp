@@ -177,6 +177,18 @@ TEST(Instructions, FillTheWidestRegisters) {
   }
 }
 
+TEST(Instructions, GatherWhatIsStridedByOnePointerAndDistancesOf32Bits) {
+  const loops::Kernel kernel = loops::parse_kernel(
+      R"(kernel @strided (in %b0: f32, out %b1: f32) space [100 d0, 64 d1, 3 d2 reduce] {
+  %0 = load b0[192*d0 + 3*d1 + d2]
+  %1 = reduce sum %0 over d2
+  store b1[64*d0 + d1] = %1
+})");
+  const std::set<std::string> words = words_of(assemble({kernel}, target_of(Isa::Avx512)).text);
+  EXPECT_TRUE(words.contains("vgatherdps"));
+  EXPECT_FALSE(words.contains("vgatherqps"));
+}
+
 TEST(Instructions, OfContractionsAreTheTargets) {
   const std::string graphs[] = {
       R"(graph @f(%x: f32[10, 24], %w: f32[40, 24] param, %b: f32[40] param) {

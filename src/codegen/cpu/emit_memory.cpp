@@ -41,12 +41,11 @@ Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<lo
   const bool gathered_lanes = std::any_of(gather.begin(), gather.end(), [&](const loops::GatherTerm& g) {
     return is_vector(expr(g.value).dims);
   });
-  if (vector && (gathered_lanes || !along.linear || !along.coef.is_const(1))) {
+  if (vector && (gathered_lanes || !along.linear)) {
     Placed i = wide(index(position, s, true), s_.lanes), g = gather_sum(gather, s, true);
     const int d = std::max(i.depth, g.depth);
     at(d);
-    return {b_.CreateGEP(element, buffers_[static_cast<size_t>(buffer)], b_.CreateAdd(i.value, g.value)), d,
-            true};
+    return {buffers_[static_cast<size_t>(buffer)], d, b_.CreateAdd(i.value, g.value)};
   }
   int64_t offset = 0;
   Sub base = s;
@@ -67,7 +66,27 @@ Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<lo
   }
   at(p.depth);
   if (offset) p.value = b_.CreateInBoundsGEP(element, p.value, constant(offset));
-  return {p.value, p.depth, false};
+  Placed apart;
+  if (vector && !along.coef.is_const(1)) apart = lanes_apart(along.coef);
+  return {p.value, std::max(p.depth, apart.depth), apart.value};
+}
+
+// How far each lane is from lane 0, in elements: a constant as a rule, so that a gather is one pointer and a
+// vector of 32-bit constants.
+Emitter::Placed Emitter::lanes_apart(Sym stride) {
+  std::vector<llvm::Constant*> numbers;
+  const int64_t factor = stride.is_const() ? stride.value() : 1;
+  for (int i = 0; i < s_.lanes; ++i) numbers.push_back(b_.getInt64(static_cast<uint64_t>(i * factor)));
+  Value apart = llvm::ConstantVector::get(numbers);
+  if (stride.is_const()) return {apart, 0};
+  Placed by = wide(index(stride, {}, false), s_.lanes);
+  at(by.depth);
+  return {b_.CreateMul(apart, by.value), by.depth};
+}
+
+// LLVM sees what the pointers have in common where they are made beside their only user.
+Emitter::Value Emitter::pointers(const Address& a, DType t) {
+  return b_.CreateGEP(ops_.memory_type(t, 1), a.pointer, a.apart);
 }
 
 // The smaller of the index and the last one, unsigned, is always inside and differs from the index just when
@@ -158,7 +177,7 @@ Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Pla
   const unsigned lanes = static_cast<unsigned>(s_.lanes);
   llvm::Type* type = ops_.memory_type(e.dtype, lanes);
   const int d = std::max(a.depth, open_[static_cast<size_t>(s_.vec_dim)].depth);
-  const bool one_for_all = mask.value && !a.scattered && !mask.value->getType()->isVectorTy();
+  const bool one_for_all = mask.value && !a.apart && !mask.value->getType()->isVectorTy();
   Value wanted = mask_of(s), pointer = a.pointer, fill = llvm::Constant::getNullValue(type);
   if (mask.value) {
     fill = ops_.splat(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
@@ -174,9 +193,9 @@ Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Pla
     wanted = wanted ? b_.CreateAnd(wanted, m) : m;
   }
   at(d);
-  if (a.scattered) {
+  if (a.apart) {
     if (!wanted) wanted = llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
-    return {b_.CreateMaskedGather(type, a.pointer, alignment(e.dtype), wanted, fill), d};
+    return {b_.CreateMaskedGather(type, pointers(a, e.dtype), alignment(e.dtype), wanted, fill), d};
   }
   if (wanted) return {b_.CreateMaskedLoad(type, pointer, alignment(e.dtype), wanted, fill), d};
   return {b_.CreateAlignedLoad(type, pointer, alignment(e.dtype)), d};
@@ -336,9 +355,10 @@ void Emitter::combine(const loops::Store& st, const Address& a, Value value, Val
   const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
   llvm::Type* type = ops_.memory_type(t, lanes->getNumElements());
   if (varies(k_.met_along(), s_.vec_dim)) {
+    Value each = a.apart ? pointers(a, t) : nullptr;
     for (uint64_t lane = 0; lane < lanes->getNumElements(); ++lane) {
-      Value pointer = a.scattered ? b_.CreateExtractElement(a.pointer, lane)
-                                  : b_.CreateConstInBoundsGEP1_64(ops_.memory_type(t, 1), a.pointer, lane);
+      Value pointer = each ? b_.CreateExtractElement(each, lane)
+                           : b_.CreateConstInBoundsGEP1_64(ops_.memory_type(t, 1), a.pointer, lane);
       combine_one(st, pointer, b_.CreateExtractElement(value, lane),
                   mask ? b_.CreateExtractElement(mask, lane) : nullptr);
     }
@@ -347,9 +367,9 @@ void Emitter::combine(const loops::Store& st, const Address& a, Value value, Val
   Value wanted = mask ? mask
                       : llvm::Constant::getAllOnesValue(
                             llvm::FixedVectorType::get(b_.getInt1Ty(), lanes->getNumElements()));
-  if (a.scattered) {
-    Value old = b_.CreateMaskedGather(type, a.pointer, alignment(t), wanted);
-    b_.CreateMaskedScatter(combined(st, old, value), a.pointer, alignment(t), wanted);
+  if (a.apart) {
+    Value each = pointers(a, t), old = b_.CreateMaskedGather(type, each, alignment(t), wanted);
+    b_.CreateMaskedScatter(combined(st, old, value), each, alignment(t), wanted);
   } else if (mask) {
     Value old = b_.CreateMaskedLoad(type, a.pointer, alignment(t), mask, llvm::Constant::getNullValue(type));
     b_.CreateMaskedStore(combined(st, old, value), a.pointer, alignment(t), mask);
@@ -378,8 +398,8 @@ void Emitter::store(const loops::Store& st, Sub s) {
       return;
     }
     b_.CreateAlignedStore(value, a.pointer, alignment(t));
-  } else if (a.scattered) {
-    b_.CreateMaskedScatter(value, a.pointer, alignment(t), mask);
+  } else if (a.apart) {
+    b_.CreateMaskedScatter(value, pointers(a, t), alignment(t), mask);
   } else if (mask) {
     b_.CreateMaskedStore(value, a.pointer, alignment(t), mask);
   } else if (streaming_ && std::count(s_.streamed.begin(), s_.streamed.end(), st.buffer)) {

@@ -108,12 +108,14 @@ class Emitter {
 
   // ---- memory (emit_memory.cpp)
   struct Address {
-    Value pointer = nullptr;  // of lane 0, or per lane when `scattered`
+    Value pointer = nullptr;  // of lane 0, or what lanes are apart from
     int depth = 0;
-    bool scattered = false;
+    Value apart = nullptr;  // elements, by lane; null: lanes lie side by side
   };
   Address address(int buffer, Sym index, const std::vector<loops::GatherTerm>& gather, Sub s, bool vector);
   Placed base_pointer(int buffer, Sym index, Sub s);
+  Placed lanes_apart(Sym stride);
+  Value pointers(const Address& a, DType t);
   Placed gather_sum(const std::vector<loops::GatherTerm>& gather, Sub s, bool want_wide);
   Placed check(const loops::Expr& e, Sub s);
   void report_misses();
