@@ -13,6 +13,7 @@
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Object/ObjectFile.h>
 #include <llvm/Pass.h>
+#include <llvm/Support/CommandLine.h>
 #include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/SmallVectorMemoryBuffer.h>
 #include <llvm/Support/TargetSelect.h>
@@ -65,12 +66,23 @@ std::string feature_string(const Target& t) {
   throw Error(ErrorKind::Internal, std::string("LLVM: ") + reason);
 }
 
+/// A switch that LLVM has for command lines alone.
+void set_flag(llvm::StringRef name) {
+  auto& all = llvm::cl::getRegisteredOptions();
+  const auto found = all.find(name);
+  BOLT_CHECK(found != all.end(), "LLVM has no switch ", name.str());
+  found->second->addOccurrence(0, name, "true");
+}
+
 void initialise_llvm() {
   static std::once_flag once;
   std::call_once(once, [] {
     llvm::InitializeNativeTarget();
     llvm::InitializeNativeTargetAsmPrinter();
     llvm::install_fatal_error_handler(on_fatal_error);
+    // Loops are emitted with what changes in them added up from outside inwards (emit_index.cpp). Looking for
+    // better induction variables took a quarter of the time, and loops were no shorter and spilt more for it.
+    set_flag("disable-lsr");
   });
 }
 
