@@ -14,6 +14,7 @@
 #include "device/cpu_recording.h"
 #include "device/cpu_results.h"
 #include "support/knobs.h"
+#include "support/parallel.h"
 
 namespace bolt::device {
 namespace {
@@ -30,13 +31,18 @@ struct CpuQueue final : Queue {
 
 class CpuCode final : public DeviceCode {
  public:
-  explicit CpuCode(const loops::Plan& plan) : code_(codegen::cpu::compile(plan)) {
-    for (const auto& k : code_.kernels) facts_.push_back({{k.work, k.second_work}});
+  explicit CpuCode(const loops::Plan& plan) {
+    auto compilation = std::make_shared<codegen::cpu::PlanCompilation>(plan);
+    for (const auto& k : compilation->kernels()) facts_.push_back({{k.work, k.second_work}});
     for (const auto& k : plan.kernels) symbols_.push_back(k.symbols.size());
+    under_way_ = started([compilation] { return compilation->finish(); });
   }
 
   const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
-  bool finish() override { return code_.module->from_cache(); }
+  bool finish() override {
+    if (under_way_.valid()) code_ = under_way_.get();
+    return code_.module->from_cache();
+  }
 
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     const auto at = static_cast<size_t>(kernel);
@@ -80,6 +86,7 @@ class CpuCode final : public DeviceCode {
                        [&](int64_t begin, int64_t end) { fn(pointers, l.numbers, begin, end); });
   }
 
+  std::future<codegen::cpu::PlanFunctions> under_way_;  ///< until it is finished
   codegen::cpu::PlanFunctions code_;
   std::vector<KernelFacts> facts_;
   std::vector<size_t> symbols_;  // by kernel: how many

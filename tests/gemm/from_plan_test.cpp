@@ -123,9 +123,15 @@ TEST(FromPlan, PlanIsCompiledAsOneBatch) {
       testing::look_at(assemble(plan, target), target);
       continue;
     }
-    const PlanFunctions code = compile(plan, target);
+    PlanCompilation compilation(plan, target);
+    const std::vector<CompiledKernel> before = compilation.kernels();
+    const PlanFunctions code = compilation.finish();
     ASSERT_EQ(code.module->kernels().size(), plan.kernels.size());
-    for (size_t i = 0; i < plan.kernels.size(); ++i) EXPECT_NE(code.module->kernels()[i].fn, nullptr);
+    for (size_t i = 0; i < plan.kernels.size(); ++i) {
+      EXPECT_EQ(before[i].fn, nullptr);
+      EXPECT_NE(code.kernels[i].fn, nullptr);
+      EXPECT_EQ(before[i].work, code.kernels[i].work);
+    }
     EXPECT_TRUE(code.contractions[0].has_value());
   }
 }

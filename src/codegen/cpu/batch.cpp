@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 namespace bolt::codegen::cpu {
 namespace {
@@ -54,53 +55,79 @@ Assembled assemble(const std::vector<Job>& jobs, const Target& target) {
   return {machine.object(*optimised()), machine.assembly(*optimised())};
 }
 
-std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target) {
-  std::vector<BatchUnit> units;
-  std::vector<const Job*> job_of;  // by unit
-  std::map<std::string, size_t> by_key;
-  std::map<const Job*, size_t> unit_of;
-  auto add = [&](const Job& job) {
-    BatchUnit unit{job.key, nullptr, nullptr};
-    auto [it, fresh] = by_key.try_emplace(unit.key, units.size());
-    if (fresh) {
-      units.push_back(std::move(unit));
-      job_of.push_back(&job);
+class JobCompilation::Work {
+ public:
+  Work(std::vector<Job> jobs, const Target& target) : jobs_(std::move(jobs)), target_(target) {
+    std::vector<BatchUnit> units;
+    std::map<std::string, size_t> by_key;
+    auto add = [&](const Job& job) {
+      const auto [it, fresh] = by_key.try_emplace(job.key, units.size());
+      if (fresh) {
+        units.push_back({job.key, nullptr, nullptr});
+        job_of_.push_back(&job);
+      }
+      unit_of_[&job] = it->second;
+    };
+    for (const Job& job : jobs_) {
+      add(job);
+      if (job.second) add(*job.second);
+      kernels_.push_back(without_functions(job));
     }
-    unit_of[&job] = it->second;
-  };
-  for (const Job& job : jobs) {
-    add(job);
-    if (job.second) add(*job.second);
+    batch_.emplace(std::move(units),
+                   Compiler{"cpu " + target_.key(),
+                            [this](const auto& part) { return object_of(job_of_, part, target_); },
+                            [this](const std::string& object) {
+                              return std::shared_ptr<MachineCode>(load_object(object, target_));
+                            }});
   }
-  auto module = std::make_unique<CompiledModule>();
-  codegen::Batch batch(
-      std::move(units),
-      {"cpu " + target.key(), [&](const auto& part) { return object_of(job_of, part, target); },
-       [&](const std::string& object) { return std::shared_ptr<MachineCode>(load_object(object, target)); }});
-  module->from_cache_ = batch.compile();
+  const std::vector<CompiledKernel>& kernels() const { return kernels_; }
 
-  for (const BatchUnit& u : batch.units())
-    if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
-      module->codes_.push_back(u.code);
-  auto function_of = [&](const Job& job) {
-    return reinterpret_cast<KernelFn>(batch.units()[unit_of.at(&job)].function);
-  };
-  for (const Job& job : jobs) {
-    CompiledKernel compiled;
-    compiled.name = job.name;
-    compiled.fn = function_of(job);
-    compiled.work = job.work;
-    compiled.grain = job.grain;
-    compiled.reports = job.reports;
-    compiled.scratch_bytes = job.scratch_bytes;
-    if (job.second) {
-      compiled.second_fn = function_of(*job.second);
-      compiled.second_work = job.second->work;
-      compiled.second_grain = job.second->grain;
+  std::unique_ptr<Module> finish() {
+    auto module = std::make_unique<CompiledModule>();
+    module->from_cache_ = batch_->compile();
+    for (const BatchUnit& u : batch_->units())
+      if (std::find(module->codes_.begin(), module->codes_.end(), u.code) == module->codes_.end())
+        module->codes_.push_back(u.code);
+    for (size_t i = 0; i < jobs_.size(); ++i) {
+      kernels_[i].fn = function_of(jobs_[i]);
+      if (jobs_[i].second) kernels_[i].second_fn = function_of(*jobs_[i].second);
     }
-    module->kernels_.push_back(std::move(compiled));
+    module->kernels_ = std::move(kernels_);
+    return module;
   }
-  return module;
-}
+
+ private:
+  static CompiledKernel without_functions(const Job& job) {
+    CompiledKernel kernel;
+    kernel.name = job.name;
+    kernel.work = job.work;
+    kernel.grain = job.grain;
+    kernel.reports = job.reports;
+    kernel.scratch_bytes = job.scratch_bytes;
+    if (job.second) {
+      kernel.second_work = job.second->work;
+      kernel.second_grain = job.second->grain;
+    }
+    return kernel;
+  }
+  KernelFn function_of(const Job& job) const {
+    return reinterpret_cast<KernelFn>(batch_->units()[unit_of_.at(&job)].function);
+  }
+
+  const std::vector<Job> jobs_;
+  const Target target_;
+  std::vector<const Job*> job_of_;  // by unit
+  std::map<const Job*, size_t> unit_of_;
+  std::vector<CompiledKernel> kernels_;
+  std::optional<Batch> batch_;
+};
+
+JobCompilation::JobCompilation(std::vector<Job> jobs, const Target& target)
+    : work_(std::make_unique<Work>(std::move(jobs), target)) {}
+JobCompilation::~JobCompilation() = default;
+JobCompilation::JobCompilation(JobCompilation&&) noexcept = default;
+
+const std::vector<CompiledKernel>& JobCompilation::kernels() const { return work_->kernels(); }
+std::unique_ptr<Module> JobCompilation::finish() { return work_->finish(); }
 
 }  // namespace bolt::codegen::cpu

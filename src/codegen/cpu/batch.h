@@ -26,8 +26,23 @@ struct Job {
   int64_t scratch_bytes = 0;
 };
 
-/// One kernel per job, in their order. Error(User) when the host cannot run the target's code.
-std::unique_ptr<Module> compile(const std::vector<Job>& jobs, const Target& target);
+/// Jobs whose code is wanted, and is still to be compiled.
+class JobCompilation {
+ public:
+  JobCompilation(std::vector<Job> jobs, const Target& target);
+  ~JobCompilation();
+  JobCompilation(JobCompilation&&) noexcept;
+
+  /// One per job, in their order. All is known of them but their functions.
+  const std::vector<CompiledKernel>& kernels() const;
+  /// Once, on any thread: they have them. Error(User) when the host cannot run the target's code.
+  std::unique_ptr<Module> finish();
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
+
 /// All of the jobs' functions in one object, on any host; neither looked up nor kept.
 Assembled assemble(const std::vector<Job>& jobs, const Target& target);
 

@@ -90,14 +90,45 @@ PlanJobs work_of(const loops::Plan& plan, const Target& target) {
 
 }  // namespace
 
+class PlanCompilation::Work {
+ public:
+  Work(PlanJobs jobs, size_t kernels, const Target& target)
+      : compilation_(std::move(jobs.jobs), target),
+        place_(std::move(jobs.kernels)),
+        contractions_(std::move(jobs.contractions)),
+        kernels_(in_places(compilation_.kernels(), kernels)) {}
+  const std::vector<CompiledKernel>& kernels() const { return kernels_; }
+
+  PlanFunctions finish() {
+    PlanFunctions code;
+    code.module = compilation_.finish();
+    code.kernels = in_places(code.module->kernels(), kernels_.size());
+    code.contractions = std::move(contractions_);
+    return code;
+  }
+
+ private:
+  std::vector<CompiledKernel> in_places(const std::vector<CompiledKernel>& jobs, size_t count) const {
+    std::vector<CompiledKernel> all(count);
+    for (size_t i = 0; i < place_.size(); ++i) all[place_[i]] = jobs[i];
+    return all;
+  }
+
+  JobCompilation compilation_;
+  const std::vector<size_t> place_;  // of the plan's kernels, one for each job
+  std::vector<std::optional<gemm::ScheduledContraction>> contractions_;
+  const std::vector<CompiledKernel> kernels_;
+};
+
+PlanCompilation::PlanCompilation(const loops::Plan& plan, const Target& target)
+    : work_(std::make_unique<Work>(work_of(plan, target), plan.kernels.size(), target)) {}
+PlanCompilation::~PlanCompilation() = default;
+
+const std::vector<CompiledKernel>& PlanCompilation::kernels() const { return work_->kernels(); }
+PlanFunctions PlanCompilation::finish() { return work_->finish(); }
+
 PlanFunctions compile(const loops::Plan& plan, const Target& target) {
-  PlanJobs work = work_of(plan, target);
-  PlanFunctions code;
-  code.module = compile(work.jobs, target);
-  code.contractions = std::move(work.contractions);
-  code.kernels.resize(plan.kernels.size());
-  for (size_t i = 0; i < work.kernels.size(); ++i) code.kernels[work.kernels[i]] = code.module->kernels()[i];
-  return code;
+  return PlanCompilation(plan, target).finish();
 }
 
 Assembled assemble(const loops::Plan& plan, const Target& target) {

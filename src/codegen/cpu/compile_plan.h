@@ -16,7 +16,24 @@ struct PlanFunctions {
   std::vector<std::optional<gemm::ScheduledContraction>> contractions;
 };
 
-/// Error(User) when the host cannot run the target's code.
+/// A plan whose kernels are scheduled, and are still to be compiled.
+class BOLT_API PlanCompilation {
+ public:
+  /// What it needs of the plan it takes now.
+  explicit PlanCompilation(const loops::Plan& plan, const Target& target = Target::host());
+  ~PlanCompilation();
+
+  /// By kernel of the plan. All is known of them but their functions.
+  const std::vector<CompiledKernel>& kernels() const;
+  /// Once, on any thread. Error(User) when the host cannot run the target's code.
+  PlanFunctions finish();
+
+ private:
+  class Work;
+  std::unique_ptr<Work> work_;
+};
+
+/// Both.
 BOLT_API PlanFunctions compile(const loops::Plan& plan, const Target& target = Target::host());
 /// The same code, not loaded, on any host.
 BOLT_API Assembled assemble(const loops::Plan& plan, const Target& target);

@@ -77,7 +77,7 @@ std::vector<Job> jobs_of(const std::vector<loops::Kernel>& kernels, const Target
 }  // namespace
 
 std::unique_ptr<Module> compile(const std::vector<loops::Kernel>& kernels, const Target& target) {
-  return compile(jobs_of(kernels, target), target);
+  return JobCompilation(jobs_of(kernels, target), target).finish();
 }
 
 Assembled assemble(const std::vector<loops::Kernel>& kernels, const Target& target) {

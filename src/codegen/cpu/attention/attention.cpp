@@ -70,7 +70,7 @@ Job attention_job(const Attention& item) {
 std::unique_ptr<Module> compile(const std::vector<Attention>& attentions, const Target& target) {
   std::vector<Job> jobs;
   for (const Attention& item : attentions) jobs.push_back(attention_job(item));
-  return compile(jobs, target);
+  return JobCompilation(std::move(jobs), target).finish();
 }
 
 }  // namespace bolt::codegen::cpu::attention

@@ -174,7 +174,7 @@ std::vector<Job> jobs_of(const std::vector<ScheduledContraction>& contractions) 
 }  // namespace
 
 std::unique_ptr<Module> compile(const std::vector<ScheduledContraction>& contractions, const Target& target) {
-  return compile(jobs_of(contractions), target);
+  return JobCompilation(jobs_of(contractions), target).finish();
 }
 
 Assembled assemble(const std::vector<ScheduledContraction>& contractions, const Target& target) {
