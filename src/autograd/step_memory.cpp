@@ -293,6 +293,7 @@ class Border {
       keeps.push_back(keep_entry(tape_, id, renamed_[id], passed().loc));
     }
     for (size_t i = border_; i < tape_.entries.size(); ++i) rename(tape_.entries[i]);
+    cast_anew(keeps, storages);
     for (TensorId& id : wanted_)
       if (const auto at = renamed_.find(id); at != renamed_.end()) id = at->second;
     tape_.entries.insert(tape_.entries.begin() + static_cast<std::ptrdiff_t>(border_), keeps.begin(),
@@ -363,6 +364,33 @@ class Border {
     return !u.given && !u.for_pass && u.made < border_ && !made_behind(id);
   }
   bool made_behind(TensorId id) const { return made_[static_cast<size_t>(id)] >= border_; }
+
+  /// What autocast makes of parameters for one part of a batch does not wait for the next one, which finds
+  /// the parameter where it was.
+  void cast_anew(std::vector<Entry>& keeps, int& storages) {
+    std::set<TensorId> cast;
+    for (size_t i = 0; i < border_; ++i)
+      if (is_cast(tape_.entries[i])) cast.insert(tape_.entries[i].args[0].tensors[0]);
+    std::map<TensorId, TensorId> anew;
+    for (size_t i = border_; i < passes_[next_].end; ++i) {
+      Entry& entry = tape_.entries[i];
+      if (!is_cast(entry) || !cast.contains(entry.args[0].tensors[0])) continue;
+      TensorId& id = entry.args[0].tensors[0];  // rename() has made the arguments the entry's own
+      const auto [at, is_new] = anew.try_emplace(id, -1);
+      if (is_new) {
+        at->second = add_without_gradient(tape_, id, storages++);
+        keeps.push_back(keep_entry(tape_, id, at->second, entry.loc));
+      }
+      id = at->second;
+    }
+  }
+
+  /// Of what was given, in other numbers.
+  bool is_cast(const Entry& entry) const {
+    if (entry.op.operator_name().name != "aten::_to_copy" || entry.args[0].tensors.empty()) return false;
+    const TensorId from = entry.args[0].tensors[0];
+    return from >= 0 && info(from).input >= 0 && can_be_handed_on(info(from));
+  }
 
   void rename(Entry& entry) {
     for (auto* list : {&entry.args, &entry.results}) {

@@ -322,8 +322,7 @@ def planned_peak(plan):
     return max(itertools.accumulate(change[i] for i in range(max(change) + 1)))
 
 
-@pytest.mark.parametrize("parts", [1, 2])
-@pytest.mark.parametrize("autocast", [False, True], ids=["f32", "bf16"])
+@pytest.mark.parametrize(("autocast", "parts"), [(False, 1), (False, 2), (True, 1), (True, 2), (True, 4)])
 @pytest.mark.parametrize("make", [Language, Pictures])
 def test_whole_steps(make, autocast, parts):
     model = make()
@@ -335,7 +334,9 @@ def test_whole_steps(make, autocast, parts):
     if not autocast:  # of a gradient that is nearly zero AdamW looks at the sign, which is a matter of rounding
         torch.testing.assert_close(found[1], parameters, rtol=1e-4, atol=1e-4)
     plans = [r["plan"] for r in torchbolt.api.compiled_of(fast)._regions() if r.get("plan")]
-    assert planned_peak(plans[-1]) < (0.95 if MULTIPLIES_BFLOAT16 or not autocast else 1.06) * eager
+    # Beside a small part of a batch the float32 copies of weights are large.
+    in_float32 = 1.06 if parts < 4 else 1.45
+    assert planned_peak(plans[-1]) < (0.95 if MULTIPLIES_BFLOAT16 or not autocast else in_float32) * eager
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["f32", "bf16"])
