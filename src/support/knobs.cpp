@@ -35,7 +35,8 @@ const std::vector<Knob>& knobs() {
        "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "
        "not; "
        "auto: they do unless TORCHBOLT_STRICT is set"},
-      {"TORCHBOLT_ISA", "native", true, "native, avx512, avx2 or scalar: the widest instructions to emit"},
+      {"TORCHBOLT_ISA", "native", true,
+       "native, amx, avx512, avx2 or scalar: the widest instructions to emit"},
       {"TORCHBOLT_DISABLE", "0", false, "1: torchbolt.compile returns its argument's own behaviour, eager"},
       {"TORCHBOLT_CHANNELS_LAST", "auto", true,
        "auto: convolutions that a library computes on CUDA are given images whose channels are innermost; 1: "

@@ -8,6 +8,7 @@
 // includes it through tests/gemm/harness.h.
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <regex>
 #include <set>
@@ -21,6 +22,7 @@
 namespace bolt::codegen::cpu::testing {
 
 using Isa = Target::Isa;
+/// By the width of their vectors; what has matrix registers has those of AVX-512.
 inline constexpr Isa kIsas[] = {Isa::Scalar, Isa::Avx2, Isa::Avx512};
 inline constexpr Isa kVectorIsas[] = {Isa::Avx2, Isa::Avx512};
 
@@ -50,7 +52,7 @@ inline std::vector<Target> targets() {
 inline bool runs_here(const Target& target) { return Target::host().lacks(target).empty(); }
 
 /// For tests to which any instruction set is as good as another.
-inline Target widest_here() { return host_with(Target::host().isa); }
+inline Target widest_here() { return host_with(std::min(Target::host().isa, Isa::Avx512)); }
 
 /// "avx512+bf16": the target without its caches.
 inline std::string instructions_of(const Target& target) {
@@ -95,6 +97,7 @@ inline const std::vector<Feature>& features() {
       {"F16C", [](const Target& t) { return t.isa >= Isa::Avx512 || t.f16c; }, "vcvt(ph2ps|ps2ph)"},
       {"AVX512-BF16", [](const Target& t) { return t.avx512_bf16; }, "v(dpbf16|cvtne).*"},
       {"AVX512-FP16", [](const Target& t) { return t.avx512_fp16; }, "v(?!cvtps2ph)[a-z]+[0-9]*[ps]h"},
+      {"AMX", [](const Target& t) { return t.isa >= Isa::Amx; }, "((ldtile|sttile|tile|tdp).*|%tmm[0-7])"},
   };
   return all;
 }

@@ -19,7 +19,7 @@ namespace {
 class Report : public ::testing::Environment {
   void TearDown() override {
     std::string text;
-    for (Isa isa : kIsas)
+    for (Isa isa : {Isa::Scalar, Isa::Avx2, Isa::Avx512, Isa::Amx})
       if (runs_here(target_of(isa))) text += (text.empty() ? "" : ", ") + instructions_of(target_of(isa));
     for (const auto& [name, count] : left_out())
       text += "; left out " + std::to_string(count) + " runs of " + name + ", whose code was only looked at";
@@ -44,6 +44,7 @@ std::set<std::string> without(std::set<std::string> features, const std::string&
 
 const std::set<std::string> kSkylake =
     with(kHaswell, {"avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"});
+const std::set<std::string> kGranted = {"amx-tile", "amx-bf16"};  // of a process that may use them
 const std::set<std::string> kSapphireRapids = with(kSkylake, {"avx512bf16", "avx512fp16"});
 
 std::string may_run(const std::set<std::string>& features, std::string_view wanted = "native") {
@@ -59,10 +60,13 @@ TEST(Targets, AreTheWidestWhoseFeaturesAreAllThere) {
   EXPECT_EQ(may_run(kSkylake), "avx512+f16c");
   EXPECT_EQ(may_run(without(kSapphireRapids, "avx512cd")), "avx2+f16c");
   EXPECT_EQ(may_run(kSapphireRapids), "avx512+f16c+bf16+fp16");
+  EXPECT_EQ(may_run(with(kSapphireRapids, kGranted)), "amx+f16c+bf16+fp16");
+  EXPECT_EQ(may_run(with(kSapphireRapids, {"amx-bf16"})), "avx512+f16c+bf16+fp16");
 }
 
 TEST(Targets, AreNarrowedByTheKnob) {
   EXPECT_EQ(may_run(kSapphireRapids, "avx512"), "avx512+f16c+bf16+fp16");
+  EXPECT_EQ(may_run(with(kSapphireRapids, kGranted), "avx512"), "avx512+f16c+bf16+fp16");
   EXPECT_EQ(may_run(kSapphireRapids, "avx2"), "avx2+f16c");
   EXPECT_EQ(may_run(kSapphireRapids, "scalar"), "scalar");
   EXPECT_EQ(may_run({}, "scalar"), "scalar");
@@ -82,8 +86,9 @@ TEST(Targets, TheKnobDoesNotAskForMoreThanThereIs) {
     return complaint([&] { target_of_features(features, wanted); });
   };
   EXPECT_EQ(asking(kHaswell, "avx512").rfind("TORCHBOLT_ISA=avx512: this machine runs at most avx2", 0), 0u);
+  EXPECT_EQ(asking(kSkylake, "amx").rfind("TORCHBOLT_ISA=amx: this machine runs at most avx512", 0), 0u);
   EXPECT_EQ(asking({}, "avx2").rfind("TORCHBOLT_ISA=avx2: this machine runs at most scalar", 0), 0u);
-  EXPECT_EQ(asking(kHaswell, "mmx"), "TORCHBOLT_ISA must be native, avx512, avx2 or scalar, not 'mmx'");
+  EXPECT_EQ(asking(kHaswell, "mmx"), "TORCHBOLT_ISA must be native, amx, avx512, avx2 or scalar, not 'mmx'");
 }
 
 TEST(Targets, SayWhatTheyLack) {
@@ -98,7 +103,8 @@ TEST(Targets, SayWhatTheyLack) {
 /// Every combination that code is emitted for.
 std::vector<Target> every_target() {
   std::vector<Target> all;
-  for (const auto& features : {kSapphireRapids, kSkylake, kHaswell, without(kHaswell, "f16c"), {}})
+  for (const auto& features :
+       {with(kSapphireRapids, kGranted), kSapphireRapids, kSkylake, kHaswell, without(kHaswell, "f16c"), {}})
     all.push_back(target_of_features(features, "native"));
   return all;
 }
@@ -117,7 +123,7 @@ const char* const kExp = R"(kernel @exp (in %b0: f32, out %b1: f32) space [100 d
   store b1[d0] = %1
 })";
 
-// With everything in this process hidden but the scalar form, four of the five are refused.
+// With everything in this process hidden but the scalar form, all others are refused.
 TEST(Targets, AreRefusedWhereTheyCannotRun) {
   for (const Target& t : every_target()) {
     SCOPED_TRACE(t.key());
@@ -204,6 +210,10 @@ TEST(Instructions, OfContractionsAreTheTargets) {
       R"(graph @f(%q: f32[1, 2, 20, 16], %k: f32[1, 2, 30, 16], %v: f32[1, 2, 30, 16]) {
   %y = sdpa(%q, %k, %v)
   return %y
+})",
+      R"(graph @f(%x: bf16[40, 64], %w: bf16[64, 64] param) {
+  %y = linear(%x, %w)
+  return %y
 })"};
   for (const std::string& graph : graphs)
     for (const Target& t : every_target()) {
@@ -225,6 +235,8 @@ TEST(Instructions, OfAnotherTargetAreFound) {
   EXPECT_EQ(foreign_word("\tvcvtph2ps\t%xmm1, %ymm0\n", avx2), "vcvtph2ps of F16C");
   EXPECT_EQ(foreign_word("\tvdpbf16ps\t%zmm1, %zmm0, %zmm2\n", target_of(Isa::Avx512)),
             "vdpbf16ps of AVX512-BF16");
+  EXPECT_EQ(foreign_word("\ttdpbf16ps\t%tmm7, %tmm5, %tmm3\n", target_of(Isa::Avx512)), "%tmm3 of AMX");
+  EXPECT_EQ(foreign_word("\ttdpbf16ps\t%tmm7, %tmm5, %tmm3\n", target_of(Isa::Amx)), "");
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
 // tests/gemm/pairs_test.cpp
-// bfloat16 products and convolutions, computed in pairs: plans, instructions, and results where the machine
-// can
+// bfloat16 products and convolutions, computed in pairs by vectors and by matrix registers: plans,
+// instructions, and results where the machine can
 #include <gtest/gtest.h>
 
+#include "codegen/cpu/gemm/from_plan.h"
 #include "support/error.h"
 #include "tests/gemm/run_graph.h"
 
@@ -20,11 +21,26 @@ Target target_with_pairs() {
   return target;
 }
 
+Target target_with_matrices() {
+  Target target = target_with_pairs();
+  target.isa = testing::Isa::Amx;
+  return target;
+}
+
 /// Is all of it ours, and right?
 void expect_ours(const std::string& text, const std::vector<Sizes>& sizes) {
-  const Ran ran = cpu::test::run_graph(text, sizes, target_with_pairs());
-  EXPECT_EQ(ran.contractions, 1) << ran.plan;
-  EXPECT_LE(ran.difference, kRounding) << ran.plan;
+  for (const Target& target : {target_with_pairs(), target_with_matrices()}) {
+    const Ran ran = cpu::test::run_graph(text, sizes, target);
+    EXPECT_EQ(ran.contractions, 1) << ran.plan;
+    EXPECT_LE(ran.difference, kRounding) << target.key() << "\n" << ran.plan;
+  }
+}
+
+/// Does a machine with matrix registers take them for this one?
+bool takes_matrix_registers(const std::string& text) {
+  const Target target = target_with_matrices();
+  const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
+  return contraction_of(plan, plan.steps.at(0), target).schedule.matrix_step > 0;
 }
 
 std::string linear(const std::string& x, const std::string& w, const std::string& bias) {
@@ -40,6 +56,26 @@ TEST(Pairs, LinearOfAllTails) {
                            "bf16[" + std::to_string(n) + ", " + std::to_string(k) + "]",
                            "bf16[" + std::to_string(n) + "]"),
                     {{m, k}, {n, k}, {n}});
+}
+
+// Rests of rows and columns that fill one register of two, none, or a part; K in steps of 16, 11 and 5 words.
+TEST(Pairs, LinearOfAllMatrixTails) {
+  for (int64_t m : {7, 16, 17, 31, 33, 48, 50, 64})
+    for (int64_t n : {16, 40, 64})
+      for (int64_t k : {64, 110, 1090}) {
+        const std::string text = linear("bf16[" + std::to_string(m) + ", " + std::to_string(k) + "]",
+                                        "bf16[" + std::to_string(n) + ", " + std::to_string(k) + "]",
+                                        "bf16[" + std::to_string(n) + "]");
+        EXPECT_TRUE(takes_matrix_registers(text)) << text;
+        expect_ours(text, {{m, k}, {n, k}, {n}});
+      }
+}
+
+TEST(Pairs, AnyNumberOfRows) {
+  const std::string text = linear("bf16[s, 96]", "bf16[72, 96]", "bf16[72]");
+  EXPECT_TRUE(takes_matrix_registers(text));
+  for (int64_t m : {1, 2, 15, 16, 17, 31, 32, 33, 48, 49, 64, 90, 700})
+    expect_ours(text, {{m, 96}, {72, 96}, {72}});
 }
 
 TEST(Pairs, RowsThatDoNotJoin) {
@@ -64,19 +100,21 @@ TEST(Pairs, Convolutions) {
            {16, 24, 1, 1, "stride=[1, 1], padding=[0, 0], dilation=[1, 1], output_padding=[0, 0], groups=1"},
            {16, 40, 3, 1, "stride=[1, 1], padding=[1, 1], dilation=[1, 1], output_padding=[0, 0], groups=1"},
            {6, 33, 3, 1, "stride=[2, 2], padding=[1, 1], dilation=[1, 1], output_padding=[0, 0], groups=1"},
-           {8, 64, 3, 2,
-            "stride=[1, 1], padding=[2, 2], dilation=[2, 2], output_padding=[0, 0], groups=2"}}) {
-    const Sizes w{c.out, c.in / c.groups, c.kernel, c.kernel};
-    // Channels last, as layouts make it of what lies between.
-    const int64_t side = 9;
-    expect_ours("graph @f(%x: bf16[2, " + std::to_string(c.in) + ", 9, 9]{" +
-                    std::to_string(side * side * c.in) + ", 1, " + std::to_string(side * c.in) + ", " +
-                    std::to_string(c.in) + "}, %w: bf16[" + std::to_string(w[0]) + ", " +
-                    std::to_string(w[1]) + ", " + std::to_string(w[2]) + ", " + std::to_string(w[3]) +
-                    "] param, %b: bf16[" + std::to_string(c.out) + "] param) {\n  %y = conv(%x, %w, %b) {" +
-                    c.attributes + "}\n  return %y\n}",
-                {{2, c.in, side, side}, w, {c.out}});
-  }
+           {8, 64, 3, 2, "stride=[1, 1], padding=[2, 2], dilation=[2, 2], output_padding=[0, 0], groups=2"},
+           {96, 48, 3, 2, "stride=[1, 1], padding=[1, 1], dilation=[1, 1], output_padding=[0, 0], groups=2"}})
+    // Rows of fewer and of more pixels than a matrix register holds, and than two.
+    for (int64_t side : {9, 20, 41}) {
+      const Sizes w{c.out, c.in / c.groups, c.kernel, c.kernel};
+      // Channels last, as layouts make it of what lies between.
+      const std::string length = std::to_string(side);
+      expect_ours("graph @f(%x: bf16[2, " + std::to_string(c.in) + ", " + length + ", " + length + "]{" +
+                      std::to_string(side * side * c.in) + ", 1, " + std::to_string(side * c.in) + ", " +
+                      std::to_string(c.in) + "}, %w: bf16[" + std::to_string(w[0]) + ", " +
+                      std::to_string(w[1]) + ", " + std::to_string(w[2]) + ", " + std::to_string(w[3]) +
+                      "] param, %b: bf16[" + std::to_string(c.out) + "] param) {\n  %y = conv(%x, %w, %b) {" +
+                      c.attributes + "}\n  return %y\n}",
+                  {{2, c.in, side, side}, w, {c.out}});
+    }
 }
 
 TEST(Pairs, WhatTheLibraryKeeps) {

@@ -92,7 +92,7 @@ llvm::Value* scale_register(Builder& b, const ScaleInstruction& op, llvm::Value*
 Arithmetic::Value Arithmetic::scale(Value x, Value n) const {
   const bool dbl = is_double(x);
   const unsigned count = lanes(x), bits = count * (dbl ? 64 : 32);
-  if (target_.isa == Target::Isa::Avx512 && bits >= 128) {
+  if (target_.isa >= Target::Isa::Avx512 && bits >= 128) {
     const unsigned part = std::min(count, dbl ? 8u : 16u);
     const ScaleInstruction op = scale_instruction(dbl, part * (dbl ? 64 : 32));
     if (part == count) return scale_register(b_, op, x, n, part);

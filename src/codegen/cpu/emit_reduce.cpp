@@ -293,7 +293,7 @@ void Emitter::accumulate_extreme(Accumulator& acc, Sub s, Value x) {
 
 // As the machine compares: mask registers, or lanes of all ones.
 llvm::Type* Emitter::nan_bits(llvm::Type* values) const {
-  const unsigned width = ops_.target().isa == Target::Isa::Avx512 ? 1 : values->getScalarSizeInBits();
+  const unsigned width = ops_.target().isa >= Target::Isa::Avx512 ? 1 : values->getScalarSizeInBits();
   return values->getWithNewType(llvm::IntegerType::get(context_, width));
 }
 

@@ -45,6 +45,7 @@ struct IsaFlags {
 // Fixed CPU names keep code the same on every machine of one Target (the disk cache may be shared).
 IsaFlags isa_flags(Target::Isa isa) {
   switch (isa) {
+    case Target::Isa::Amx:
     case Target::Isa::Avx512: return {"skylake-avx512", "-prefer-256-bit", "512"};
     case Target::Isa::Avx2: return {"haswell", "", "256"};
     case Target::Isa::Scalar: return {"x86-64", "", "128"};
@@ -57,6 +58,7 @@ std::string feature_string(const Target& t) {
   auto add = [&](const char* feature) { features += (features.empty() ? "" : ",") + std::string(feature); };
   if (t.avx512_bf16) add("+avx512bf16");
   if (t.avx512_fp16) add("+avx512fp16");
+  if (t.isa == Target::Isa::Amx) add("+amx-tile,+amx-bf16");
   if (t.isa == Target::Isa::Avx2 && !t.f16c) add("-f16c");
   return features;
 }

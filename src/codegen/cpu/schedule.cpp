@@ -34,6 +34,7 @@ constexpr int64_t kSweepItems = 8, kSweepLeast = 512;
 
 int vector_bytes(const Target& t) {
   switch (t.isa) {
+    case Target::Isa::Amx:
     case Target::Isa::Avx512: return 64;
     case Target::Isa::Avx2: return 32;
     case Target::Isa::Scalar: return 0;

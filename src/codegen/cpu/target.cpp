@@ -5,6 +5,7 @@
 
 #include <llvm/ADT/StringMap.h>
 #include <llvm/TargetParser/Host.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -32,6 +33,7 @@ const std::vector<InstructionSet>& instruction_sets() {
       {Isa::Scalar, "scalar", {}},
       {Isa::Avx2, "avx2", {"avx", "avx2", "fma", "bmi", "bmi2", "lzcnt", "movbe", "popcnt"}},
       {Isa::Avx512, "avx512", {"f16c", "avx512f", "avx512cd", "avx512bw", "avx512dq", "avx512vl"}},
+      {Isa::Amx, "amx", {"amx-tile", "amx-bf16", "avx512bf16"}},
   };
   return sets;
 }
@@ -66,7 +68,7 @@ Isa wanted_isa(std::string_view wanted, Isa native) {
   if (wanted == "native") return native;
   for (const InstructionSet& set : instruction_sets())
     if (wanted == set.name) return set.isa;
-  throw_user("TORCHBOLT_ISA must be native, avx512, avx2 or scalar, not '", wanted, "'");
+  throw_user("TORCHBOLT_ISA must be native, amx, avx512, avx2 or scalar, not '", wanted, "'");
 }
 
 int64_t cache_bytes(int name, int64_t fallback) {
@@ -84,10 +86,18 @@ int64_t last_level_bytes(int64_t fallback) {
   return size << (unit == 'M' ? 20 : unit == 'K' ? 10 : 0);
 }
 
+/// Matrix registers are eight kilobytes of state, which Linux keeps only for a process that has asked for it.
+bool matrix_registers_are_granted() {
+  constexpr long kRequestPermission = 0x1023;  // ARCH_REQ_XCOMP_PERM
+  constexpr long kTileData = 18;               // XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+}
+
 Target detect() {
   std::set<std::string> features;
   for (const auto& feature : llvm::sys::getHostCPUFeatures())
     if (feature.second) features.insert(feature.first().str());
+  if (features.contains("amx-tile") && !matrix_registers_are_granted()) features.erase("amx-tile");
   Target t = target_of_features(features, knob("TORCHBOLT_ISA"));
   t.l1_bytes = cache_bytes(_SC_LEVEL1_DCACHE_SIZE, t.l1_bytes);
   t.l2_bytes = cache_bytes(_SC_LEVEL2_CACHE_SIZE, t.l2_bytes);

@@ -17,8 +17,9 @@
 namespace bolt::codegen::cpu {
 
 struct Target {
-  /// Each has all that those before it have.
-  enum class Isa : uint8_t { Scalar, Avx2, Avx512 };
+  /// Each has all that those before it have. Amx: matrix registers for products of bfloat16; its vectors are
+  /// those of Avx512.
+  enum class Isa : uint8_t { Scalar, Avx2, Avx512, Amx };
 
   Isa isa = Isa::Scalar;
   bool avx512_bf16 = false, avx512_fp16 = false, f16c = false;

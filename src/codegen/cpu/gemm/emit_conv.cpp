@@ -2,6 +2,7 @@
 // ConvKernel -> LLVM IR; see emit_conv.h
 #include "codegen/cpu/gemm/emit_conv.h"
 
+#include "codegen/cpu/gemm/amx_tile.h"
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/gemm/pack.h"
 #include "codegen/cpu/gemm/tile_function.h"
@@ -36,7 +37,9 @@ class ConvEmitter {
       copied_ = b_.CreateAlloca(b_.getInt64Ty());
       b_.CreateStore(i64(b_, -1), copied_);
     }
+    if (s_.matrix_step) height_ = emit_amx_begin(b_, i64(b_, c_.out_width()), s_.matrix_step);
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task); });
+    if (s_.matrix_step) emit_amx_end(b_);
     b_.CreateRetVoid();
   }
 
@@ -84,7 +87,33 @@ class ConvEmitter {
     return emit_tile_function(module_, name, shape, epilogue_, masked());
   }
 
+  llvm::Function* matrix_tile_of(int registers) {
+    AmxShape shape;
+    shape.registers = registers;
+    shape.vectors = s_.vectors;
+    shape.row_stride = c_.stride_w * col_pitch_;
+    if (s_.bands > 1 && registers > 1) shape.second = c_.stride_h * row_pitch_;
+    shape.k = k_nest();
+    if (shape.k.empty()) shape.k = {{1, 1}};
+    shape.step = s_.matrix_step;
+    return emit_amx_tile_function(module_, c_.name + ".matrix" + std::to_string(registers), shape, epilogue_,
+                                  masked());
+  }
+
+  /// Rows of up to 16 pixels, two in a tile, or longer ones.
+  void make_matrix_tiles() {
+    const int64_t rest = c_.out_width() % s_.rows;
+    if (s_.bands > 1) {
+      tile_ = matrix_tile_of(2);
+      if (c_.out_height() % 2) last_tile_ = matrix_tile_of(1);
+    } else {
+      if (c_.out_width() > kMatrixRows) tile_ = matrix_tile_of(2);
+      if (rest > 0 && rest <= kMatrixRows) narrow_tile_ = matrix_tile_of(1);
+    }
+  }
+
   void make_tiles() {
+    if (s_.matrix_step) return make_matrix_tiles();
     cut_ = cut_rows(c_.out_width(), s_.bands > 1 ? c_.out_width() : s_.rows);
     tile_ = tile_of(s_.bands, cut_.height);
     if (cut_.longer) longer_tile_ = tile_of(s_.bands, cut_.height + 1);
@@ -134,6 +163,14 @@ class ConvEmitter {
   }
 
   void emit_band(Value* y, const TileBody& body) {
+    if (s_.bands > 1) return body(tile_, y, i64(b_, 0));
+    if (s_.matrix_step) {
+      const int64_t width = c_.out_width();
+      const int64_t pairs = narrow_tile_ ? width / s_.rows * s_.rows : width;
+      if (tile_) emit_for(b_, i64(b_, 0), i64(b_, pairs), s_.rows, [&](Value* x) { body(tile_, y, x); });
+      if (narrow_tile_) body(narrow_tile_, y, i64(b_, pairs));
+      return;
+    }
     if (cut_.tiles == 1) return body(tile_, y, i64(b_, 0));
     if (cut_.longer) {
       emit_for(b_, i64(b_, 0), i64(b_, cut_.longer * (cut_.height + 1)), cut_.height + 1,
@@ -160,7 +197,8 @@ class ConvEmitter {
     Value* weights = float_at(b_, w_, b_.CreateMul(panel, i64(b_, k() * s_.width())));
     Value* image_row = b_.CreateAdd(b_.CreateMul(image_, i64(b_, c_.out_height())), y);
     Value* row = b_.CreateAdd(b_.CreateMul(image_row, i64(b_, c_.out_width())), x);
-    call_tile(b_, tile, args_, {a, weights, row, col, left});
+    Value* pixels_left = s_.matrix_step ? b_.CreateSub(i64(b_, c_.out_width()), x) : nullptr;
+    call_tile(b_, tile, args_, {a, weights, row, col, left, pixels_left, height_});
   }
 
   /// Input rows that output rows [first_row_, last_row) need, with zeros around the image.
@@ -219,11 +257,13 @@ class ConvEmitter {
   RowCut cut_;  // of an output row
   llvm::Function* tile_ = nullptr;
   llvm::Function* longer_tile_ = nullptr;
-  llvm::Function* last_tile_ = nullptr;  // the last band, when it has fewer rows
+  llvm::Function* narrow_tile_ = nullptr;  // of one matrix register, where a row ends
+  llvm::Function* last_tile_ = nullptr;    // the last band, when it has fewer rows
   KernelArgs args_{};
   Value* x_ = nullptr;
   Value* w_ = nullptr;
   Value* scratch_ = nullptr;
+  Value* height_ = nullptr;             // of matrix registers
   llvm::AllocaInst* copied_ = nullptr;  // which strip of which image scratch_ holds
   // of the task being emitted
   Value* image_ = nullptr;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "codegen/cpu/gemm/amx_tile.h"
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/gemm/pack_emit.h"
 #include "codegen/cpu/gemm/tile_function.h"
@@ -28,6 +29,7 @@ class GemmEmitter {
     make_tiles();
     args_ = begin_kernel(module_, b_, kernel_.name);
     rows_ = size_(b_, args_.syms, kernel_.m);
+    if (s_.matrix_step) height_ = emit_amx_begin(b_, rows_, s_.matrix_step);
     row_tiles_ = count_tiles(kernel_.m, s_.rows);
     col_blocks_ = (panels() + s_.col_block - 1) / s_.col_block;
     Value* row_blocks = b_.CreateUDiv(
@@ -37,6 +39,7 @@ class GemmEmitter {
     if (packs_a()) a_scratch_ = reserve(s_.row_block * s_.rows * kernel_.k);
     if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
+    if (s_.matrix_step) emit_amx_end(b_);
     b_.CreateRetVoid();
   }
 
@@ -62,7 +65,24 @@ class GemmEmitter {
                               masked());
   }
 
+  llvm::Function* matrix_tile_of(int registers) {
+    AmxShape shape;
+    shape.registers = registers;
+    shape.vectors = s_.vectors;
+    shape.row_stride = kernel_.a.row_stride;
+    shape.k = {{kernel_.k, 1}};
+    shape.step = s_.matrix_step;
+    return emit_amx_tile_function(module_, kernel_.name + ".matrix" + std::to_string(registers), shape,
+                                  epilogue_, masked());
+  }
+
   void make_tiles() {
+    if (s_.matrix_step) {
+      const int64_t rest = kernel_.m.is_const() ? kernel_.m.value() % s_.rows : 1;
+      if (rest > 0 && rest <= kMatrixRows) tail_tiles_.emplace_back(kMatrixRows, matrix_tile_of(1));
+      if (!kernel_.m.is_const() || kernel_.m.value() > kMatrixRows) tile_ = matrix_tile_of(2);
+      return;
+    }
     if (kernel_.m.is_const()) {
       cut_ = cut_rows(kernel_.m.value(), s_.rows);
       if (cut_.longer) longer_tile_ = tile_of(cut_.height + 1);
@@ -123,6 +143,7 @@ class GemmEmitter {
 
   /// body(tile function, first row) over the rows of tiles [first, last).
   void emit_rows(Value* first, Value* last, const std::function<void(llvm::Function*, Value*)>& body) {
+    if (s_.matrix_step) return emit_matrix_rows(first, last, body);
     if (!kernel_.m.is_const()) return emit_dynamic_rows(first, last, body);
     Value* longer = i64(b_, cut_.longer);
     if (cut_.longer) {
@@ -131,6 +152,19 @@ class GemmEmitter {
     }
     emit_for(b_, cut_.longer ? maximum(first, longer) : first, last, 1,
              [&](Value* t) { body(tile_, b_.CreateAdd(b_.CreateMul(t, i64(b_, cut_.height)), longer)); });
+  }
+
+  /// One matrix register is enough for the last rows, if they are few.
+  void emit_matrix_rows(Value* first, Value* last, const std::function<void(llvm::Function*, Value*)>& body) {
+    Value* whole = last;
+    if (!tail_tiles_.empty())
+      whole = b_.CreateUDiv(b_.CreateAdd(rows_, i64(b_, s_.rows - kMatrixRows - 1)), i64(b_, s_.rows));
+    if (tile_)
+      emit_for(b_, first, minimum(last, whole), 1,
+               [&](Value* t) { body(tile_, b_.CreateMul(t, i64(b_, s_.rows))); });
+    for (const auto& [rows, tile] : tail_tiles_)
+      emit_if(b_, b_.CreateICmpSLT(whole, last),
+              [&, tile = tile] { body(tile, b_.CreateMul(whole, i64(b_, s_.rows))); });
   }
 
   void emit_dynamic_rows(Value* first, Value* last,
@@ -156,7 +190,8 @@ class GemmEmitter {
     Value* result_row = kernel_.batch.empty() ? row : b_.CreateAdd(b_.CreateMul(batch_, rows_), row);
     call_tile(b_, tile, args_,
               {float_at(b_, packs_a() ? a_scratch_ : a_, a_row), b_panel, result_row, col,
-               b_.CreateSub(i64(b_, kernel_.n), col)});
+               b_.CreateSub(i64(b_, kernel_.n), col), s_.matrix_step ? b_.CreateSub(rows_, row) : nullptr,
+               height_});
   }
 
   Value* panel_pointer(Value* panel) {
@@ -209,6 +244,7 @@ class GemmEmitter {
   Sym row_tiles_;
   int64_t col_blocks_ = 1;
   Value* rows_ = nullptr;
+  Value* height_ = nullptr;  // of matrix registers
   Value* a_base_ = nullptr;
   Value* b_base_ = nullptr;
   Value* a_scratch_ = nullptr;

@@ -24,18 +24,21 @@ Value* reserve(llvm::IRBuilder<>& b, const std::vector<Value*>& sums) {
   return b.CreateAlloca(llvm::ArrayType::get(sums[0]->getType(), sums.size()));
 }
 
+void over_rows(llvm::IRBuilder<>& b, TileEpilogue& tile, llvm::Type* type, Value* sums, Value* rows,
+               int vectors) {
+  emit_for(b, i64(b, 0), rows, 1, [&](Value* row) {
+    Value* start = b.CreateMul(row, i64(b, vectors));
+    for (int v = 0; v < vectors; ++v)
+      tile.finish(b.CreateLoad(type, b.CreateGEP(type, sums, b.CreateAdd(start, i64(b, v)))), row, v);
+  });
+}
+
 void looped(llvm::IRBuilder<>& b, TileEpilogue& tile, const std::vector<Value*>& sums, int vectors) {
   llvm::Type* type = sums[0]->getType();
   Value* buffer = reserve(b, sums);
-  auto place = [&](Value* index) { return b.CreateGEP(type, buffer, index); };
-  for (size_t i = 0; i < sums.size(); ++i) b.CreateStore(sums[i], place(i64(b, static_cast<int64_t>(i))));
-  const int64_t rows = static_cast<int64_t>(sums.size()) / vectors;
-  emit_for(b, i64(b, 0), i64(b, rows), 1, [&](Value* row) {
-    Value* start = b.CreateMul(row, i64(b, vectors));
-    for (int v = 0; v < vectors; ++v) {
-      tile.finish(b.CreateLoad(type, place(b.CreateAdd(start, i64(b, v)))), row, v);
-    }
-  });
+  for (size_t i = 0; i < sums.size(); ++i)
+    b.CreateStore(sums[i], b.CreateGEP(type, buffer, i64(b, static_cast<int64_t>(i))));
+  over_rows(b, tile, type, buffer, i64(b, static_cast<int64_t>(sums.size()) / vectors), vectors);
 }
 
 }  // namespace
@@ -46,6 +49,13 @@ void emit_epilogue(llvm::IRBuilder<>& b, const Epilogue& epilogue, const std::ve
   std::unique_ptr<TileEpilogue> tile = epilogue.begin(b, static_cast<int>(lanes), site);
   const bool unroll = epilogue.cost * static_cast<int>(sums.size()) <= kMaxUnrolledEpilogue;
   (unroll ? unrolled : looped)(b, *tile, sums, vectors);
+}
+
+void emit_epilogue_of_memory(llvm::IRBuilder<>& b, const Epilogue& epilogue, Value* sums, Value* rows,
+                             int vectors, int lanes, const TileSite& site) {
+  std::unique_ptr<TileEpilogue> tile = epilogue.begin(b, lanes, site);
+  auto* type = llvm::FixedVectorType::get(b.getFloatTy(), static_cast<unsigned>(lanes));
+  over_rows(b, *tile, type, sums, rows, vectors);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

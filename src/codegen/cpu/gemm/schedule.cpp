@@ -20,6 +20,9 @@ constexpr double kMinTaskCycles = 30000;  // about 10 us
 constexpr int64_t kScratchBytes = 512 << 10;  // of stack that a task may fill with copied operands
 constexpr int kPrefetchBytes = 4096;
 constexpr int kLineBytes = 64;
+constexpr double kMatrixCycles = 16;  // of a step: two matrix registers multiplied onto a third
+constexpr double kMatrixOverhead =
+    100;  // to enter and leave a tile: sums go to their epilogue through memory
 
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -27,20 +30,46 @@ bool fits(int rows, int vectors, const MachineFacts& machine) {
   return rows * vectors + vectors + 1 <= machine.registers;
 }
 
-double tile_cycles(int64_t rows, int vectors, int64_t k, const MachineFacts& machine) {
+double tile_cycles(int64_t rows, int vectors, int64_t k, bool pairs, const MachineFacts& machine) {
   const double sums = static_cast<double>(rows * vectors);
   const int vector_bytes = machine.lanes * 4;
   const int prefetches = std::max(1, vectors * vector_bytes / kLineBytes);
-  const double multiply = std::max(sums, kSumsInFlight) / 2;
+  const double multiply =
+      std::max(std::max(sums, kSumsInFlight) / 2, pairs ? sums / machine.pair_multiplies : 0);
   const double load = static_cast<double>(rows + vectors + prefetches) / kLoadsPerCycle;
   const double issue = (sums + static_cast<double>(rows + vectors) + 4) / 6;
   const double traffic = static_cast<double>(rows * 4 + vectors * vector_bytes) / kBytesPerCycle;
   return static_cast<double>(k) * (std::max({multiply, load, issue}) + traffic) + kTileOverhead + 2 * sums;
 }
 
-double column_cycles(const RowCut& cut, int vectors, int64_t k, const MachineFacts& machine) {
-  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k, machine) +
-         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k, machine);
+double column_cycles(const RowCut& cut, int vectors, int64_t k, bool pairs, const MachineFacts& machine) {
+  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k, pairs, machine) +
+         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k, pairs, machine);
+}
+
+/// Of one panel over `rows` rows, two matrix registers high at most.
+double matrix_cycles(int64_t rows, int vectors, int64_t k, int step) {
+  const auto registers = static_cast<double>(ceil_div(rows, kMatrixRows));
+  const auto tiles = static_cast<double>(ceil_div(rows, 2 * kMatrixRows));
+  const double multiply = registers * vectors * kMatrixCycles * static_cast<double>(k / step);
+  return multiply + tiles * kMatrixOverhead + 3 * static_cast<double>(rows * vectors);
+}
+
+/// Takes matrix registers where they cost less than `cycles`; `panel_cycles(vectors, step)` is their price of
+/// one panel over all rows, `words` how many of K follow each other in memory.
+template <class Cost>
+bool take_matrix_registers(TileSchedule& s, int64_t n, int64_t words, const MachineFacts& machine,
+                           const Cost& panel_cycles, double* cycles) {
+  const int vectors = n > kMatrixRows ? 2 : 1, step = matrix_step(words);
+  if (!machine.matrix_registers) return false;
+  const double total =
+      static_cast<double>(ceil_div(n, int64_t{vectors} * kMatrixRows)) * panel_cycles(vectors, step);
+  if (total >= *cycles) return false;
+  *cycles = total;
+  s.vectors = vectors;
+  s.rows = 2 * kMatrixRows;
+  s.matrix_step = step;
+  return true;
 }
 
 /// The cheapest tile; `columns_cost(rows, vectors)` is the price of one panel over all rows.
@@ -94,10 +123,19 @@ MachineFacts machine_facts(const Target& target) {
   MachineFacts m;
   m.l1_bytes = target.l1_bytes;
   m.l2_bytes = target.l2_bytes;
-  if (target.isa == Target::Isa::Avx512) return m;
+  m.matrix_registers = target.isa >= Target::Isa::Amx;
+  // Processors that have both take two cycles for a vector of pairs: measured on one of 2023.
+  if (m.matrix_registers) m.pair_multiplies = 0.5;
+  if (target.isa >= Target::Isa::Avx512) return m;
   m.registers = 16;
   m.lanes = target.isa == Target::Isa::Avx2 ? 8 : 4;
   return m;
+}
+
+int matrix_step(int64_t words) {
+  for (int step = kMatrixRows; step > 1; --step)
+    if (words % step == 0) return step;
+  return 1;
 }
 
 RowCut cut_rows(int64_t length, int64_t most) {
@@ -113,6 +151,7 @@ std::string print(const TileSchedule& s) {
   out << "tile " << s.rows << " x " << s.vectors << " x " << s.lanes << " bands " << s.bands << " block "
       << s.row_block << " x " << s.col_block << (s.rows_inside ? " rows inside" : " panels inside")
       << " prefetch " << s.prefetch;
+  if (s.matrix_step) out << " matrix step " << s.matrix_step;
   return out.str();
 }
 
@@ -122,10 +161,15 @@ TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine
   double cycles = 0;
   TileSchedule s = best_tile(
       kernel.n, machine,
-      [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k, machine); },
+      [&](int rows, int vectors) {
+        return column_cycles(cut_rows(m, rows), vectors, kernel.k, kernel.pairs, machine);
+      },
       &cycles);
-  if (!kernel.m.is_const()) s.rows = std::max(s.rows, 8);
-  while (!fits(s.rows, s.vectors, machine)) --s.rows;
+  auto matrix_panel = [&](int vectors, int step) { return matrix_cycles(m, vectors, kernel.k, step); };
+  if (!kernel.pairs || !take_matrix_registers(s, kernel.n, kernel.k, machine, matrix_panel, &cycles)) {
+    if (!kernel.m.is_const()) s.rows = std::max(s.rows, 8);
+    while (!fits(s.rows, s.vectors, machine)) --s.rows;
+  }
 
   int64_t batch = 1;
   for (const BatchDim& dim : kernel.batch) batch *= dim.size;
@@ -164,15 +208,24 @@ TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine
     const int64_t bands = bands_of(rows);
     if (bands == 1) {
       return static_cast<double>(kernel.out_height()) *
-             column_cycles(cut_rows(columns, rows), vectors, k, machine);
+             column_cycles(cut_rows(columns, rows), vectors, k, kernel.pairs, machine);
     }
     const int64_t whole = kernel.out_height() / bands, rest = kernel.out_height() % bands;
-    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k, machine) +
-           (rest ? tile_cycles(rest * columns, vectors, k, machine) : 0);
+    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k, kernel.pairs, machine) +
+           (rest ? tile_cycles(rest * columns, vectors, k, kernel.pairs, machine) : 0);
   };
   double cycles = 0;
   TileSchedule s = best_tile(n, machine, panel_cycles, &cycles);
   s.bands = static_cast<int>(bands_of(s.rows));
+  // Rows of more than 16 pixels are tiles of their own; of shorter ones each has a matrix register.
+  auto matrix_panel = [&](int vectors, int step) {
+    const int64_t rows = columns > kMatrixRows ? columns : 2 * kMatrixRows;
+    const auto bands = static_cast<double>(kernel.out_height()) / (columns > kMatrixRows ? 1 : 2);
+    return bands * matrix_cycles(rows, vectors, k, step);
+  };
+  const int64_t words = kernel.in_channels / kernel.groups;
+  if (kernel.pairs && take_matrix_registers(s, n, words, machine, matrix_panel, &cycles))
+    s.bands = columns > kMatrixRows ? 1 : static_cast<int>(std::min<int64_t>(2, kernel.out_height()));
   s.prefetch = kPrefetchBytes;
 
   const int64_t panels = kernel.groups * ceil_div(n, s.width());

@@ -1,7 +1,7 @@
 // codegen/cpu/gemm/schedule.h
 // contraction + machine -> sizes of tiles and blocks, as data
 //
-// The cost model counts cycles of the innermost loop: rows x vectors multiply-adds at two a cycle, the
+// The cost model counts cycles of the innermost loop: rows x vectors multiply-adds, mostly two a cycle, the
 // loads of rows + vectors and the lines fetched ahead at less than two a cycle, enough sums in flight to
 // hide the multiply-add's latency, a small price for the bytes of both operands, and a fixed one for
 // entering and leaving a tile. It tries every tile that fits the register file and takes the cheapest for
@@ -10,6 +10,10 @@
 //
 // Blocks: the panel of B and the rows of A that one task works on stay in the L2 cache; when all of B does,
 // each tile of rows meets every panel at once, so that A is read and C written in one stream.
+//
+// With matrix registers (amx_tile.h) pairs have a second way, which is taken where it costs less: a step of
+// up to 16 words for 16 columns and up to 16 rows takes 16 cycles however few the words and rows are, and
+// enters no tile cheaply.
 #pragma once
 
 #include <string>
@@ -24,6 +28,8 @@ namespace bolt::codegen::cpu::gemm {
 struct MachineFacts {
   int lanes = 16;      ///< floats in a vector
   int registers = 32;  ///< vector registers
+  bool matrix_registers = false;
+  double pair_multiplies = 2;  ///< a cycle, of vectors of pairs
   int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;
 };
@@ -48,9 +54,15 @@ struct TileSchedule {
   int64_t col_block = 1;     ///< panels of a task
   bool rows_inside = false;  ///< in a task: for panel, for tile; else: for tile, for panel
   int prefetch = 0;          ///< bytes B is fetched ahead
+  int matrix_step = 0;       ///< words of K that a step of matrix registers multiplies; 0: vector registers
 
   int width() const { return lanes * vectors; }
 };
+
+/// Rows, and columns, of a matrix register; it holds as many words of K.
+constexpr int kMatrixRows = 16;
+/// Words of K in a step, of so many in a row: as many as a matrix register has, and no rest.
+int matrix_step(int64_t words);
 
 BOLT_API std::string print(const TileSchedule& schedule);
 

@@ -51,7 +51,10 @@ llvm::Function* emit_tile_function(llvm::Module& module, const std::string& name
 }
 
 void call_tile(llvm::IRBuilder<>& b, llvm::Function* tile, const KernelArgs& args, const TilePlace& p) {
-  b.CreateCall(tile, {p.a, p.b, args.buffers, args.syms, p.row, p.col, p.columns_left});
+  llvm::SmallVector<llvm::Value*, 9> arguments{p.a,   p.b,   args.buffers,  args.syms,
+                                               p.row, p.col, p.columns_left};
+  if (p.rows_left) arguments.append({p.rows_left, p.height});
+  b.CreateCall(tile, arguments);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

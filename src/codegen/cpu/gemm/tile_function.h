@@ -43,6 +43,9 @@ struct TilePlace {
   llvm::Value* row;
   llvm::Value* col;
   llvm::Value* columns_left;
+  // for tiles of matrix registers (amx_tile.h) only
+  llvm::Value* rows_left = nullptr;
+  llvm::Value* height = nullptr;
 };
 void call_tile(llvm::IRBuilder<>& b, llvm::Function* tile, const KernelArgs& args, const TilePlace& place);
 
