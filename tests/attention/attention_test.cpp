@@ -7,6 +7,7 @@
 #include <functional>
 #include <limits>
 
+#include "codegen/cpu/attention/schedule.h"
 #include "tests/gemm/run_graph.h"
 
 namespace bolt::codegen::cpu::attention {
@@ -210,11 +211,32 @@ TEST(Attention, TransposedQueriesAndKeys) {
       sizes);
 }
 
-// Sums of pairs are exact to float32, the result is rounded to bfloat16.
+/// With pairs in vectors, and in matrix registers.
+std::vector<Target> targets_of_pairs() {
+  std::vector<Target> all{target_of(Isa::Avx512), target_of(Isa::Amx)};
+  for (Target& target : all) target.avx512_bf16 = true;
+  return all;
+}
+
+/// Sums of pairs are exact to float32, the result is rounded to bfloat16; with matrix registers the weights
+/// are, too.
+void expect_ours_in_pairs(const std::string& text, const std::vector<Sizes>& sizes) {
+  for (const Target& target : targets_of_pairs()) {
+    const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
+    EXPECT_EQ(plan.steps.at(0).kind, loops::StepKind::Contraction) << text;
+    const Ran ran = test::run_graph(text, sizes, target);
+    const double weights = target.isa == Isa::Amx ? 1.0 / 512 : 0;
+    EXPECT_LE(ran.difference, 1.0 / 256 + weights) << target.key() << "\n" << ran.plan;
+  }
+}
+
 TEST(Attention, Bfloat16) {
-  Target target = target_of(Isa::Avx512);
-  target.avx512_bf16 = true;
-  for (const Shape& s : std::vector<Shape>{{2, 3, 37, 50, 24, 40}, {1, 1, 20, 700, 32, 33}})
+  // Steps of 12, 16 and 10 words; a last block of fewer keys than a register has rows.
+  for (const Shape& s : std::vector<Shape>{{2, 3, 37, 50, 24, 40},
+                                           {1, 1, 20, 700, 32, 33},
+                                           {1, 1, 12, 16, 64, 16},
+                                           {1, 2, 70, 325, 64, 64},
+                                           {1, 1, 33, 645, 80, 80}})
     for (const char* mask : {"", "b8", "bf16"})
       for (const char* attributes : {"", "causal=true"}) {
         std::vector<Sizes> sizes = operands(s);
@@ -224,12 +246,34 @@ TEST(Attention, Bfloat16) {
           sizes.push_back({s.queries, s.keys});
           t.push_back(type(mask, sizes.back()));
         }
-        const std::string text = sdpa(t, attributes);
-        const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
-        EXPECT_EQ(plan.steps.at(0).kind, loops::StepKind::Contraction) << text;
-        const Ran ran = test::run_graph(text, sizes, target);
-        EXPECT_LE(ran.difference, 1.0 / 256) << ran.plan;
+        expect_ours_in_pairs(sdpa(t, attributes), sizes);
       }
+}
+
+TEST(Attention, Bfloat16OfSizesKnownAtTheCall) {
+  const std::string text = sdpa({"bf16[s0, 2, s1, 24]", "bf16[s0, 2, s2, 24]", "bf16[s0, 2, s2, 20]"});
+  for (auto [queries, keys] :
+       std::vector<std::pair<int64_t, int64_t>>{{1, 1}, {5, 15}, {16, 16}, {37, 300}, {64, 27}, {40, 131}})
+    expect_ours_in_pairs(text, operands({3, 2, queries, keys, 24, 20}));
+}
+
+TEST(Attention, MatrixRegistersAreTakenWhereWordsFillThem) {
+  auto step = [](int64_t keys, int64_t depth) {
+    AttentionKernel a;
+    a.queries = 32;
+    a.keys = keys;
+    a.depth = depth;
+    a.value_depth = 64;
+    a.q = a.k = {0, depth, 1};
+    a.v = {0, 64, 1};
+    a.pairs = true;
+    return choose_schedule(a, gemm::machine_facts(target_of(Isa::Amx))).matrix_step;
+  };
+  EXPECT_EQ(step(128, 32), 16);
+  EXPECT_EQ(step(128, 40), 10);
+  EXPECT_EQ(step(128, 31), 0);
+  EXPECT_EQ(step(128, 4), 4);
+  EXPECT_EQ(step(15, 32), 0);
 }
 
 TEST(Attention, WhatTheLibraryKeeps) {

@@ -3,9 +3,12 @@
 #include "codegen/cpu/attention/emit_attention.h"
 
 #include <algorithm>
+#include <optional>
 
+#include "codegen/cpu/attention/emit_amx.h"
 #include "codegen/cpu/attention/emit_mask.h"
 #include "codegen/cpu/attention/emit_softmax.h"
+#include "codegen/cpu/gemm/amx_tile.h"
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/gemm/pack.h"
 #include "codegen/cpu/gemm/pack_emit.h"
@@ -30,8 +33,13 @@ struct QueryPart {
   int vectors;
   llvm::Function* pack;
   llvm::Function* mask;  // null: none needed
-  llvm::Function* softmax;
+  llvm::Function* softmax = nullptr;
   Tiles scores;  // tallest first
+  // with matrix registers
+  llvm::Function* matrix_scores = nullptr;
+  llvm::Function* maximum = nullptr;  // null: the mask's
+  llvm::Function* weights = nullptr;
+  llvm::Function* values = nullptr;
 };
 
 /// Columns of the values that one tile computes.
@@ -55,8 +63,11 @@ class AttentionEmitter {
         b_(module.getContext()),
         vector_(llvm::FixedVectorType::get(b_.getFloatTy(), static_cast<unsigned>(schedule.lanes))),
         single_(single_block(kernel, schedule)),
-        softmax_{schedule.lanes, schedule.width(), masks() ? 1 : kernel.scale, !single_,
-                 kernel.empty_rows_nan} {}
+        softmax_{schedule.lanes, schedule.width(),      masks() ? 1 : kernel.scale,
+                 !single_,       kernel.empty_rows_nan, schedule.matrix_step > 0} {
+    if (s_.matrix_step)
+      amx_ = AmxAttention{s_.matrix_step, s_.width(), k_.depth, k_.value_depth, k_.v.row, block_keys(s_)};
+  }
 
   void emit() {
     make_parts();
@@ -66,13 +77,22 @@ class AttentionEmitter {
     keys_ = size_(b_, args_.syms, k_.keys);
     Value* blocks = size_(b_, args_.syms, ceildiv(k_.queries, s_.width()));
     queries_scratch_ = reserve(k_.depth * s_.width());
-    scores_ = reserve(round_up(block_keys(s_), s_.lanes) * s_.width());
     statistics_ = reserve(Softmax::kStatistics * s_.width());
-    if (!single_) totals_ = reserve(s_.width() * total_row());
+    if (!single_ || amx_) totals_ = reserve(s_.width() * total_row());
+    if (amx_) {
+      scores_ = float_at(b_, reserve(amx_->spare_scores() + amx_->scores()), amx_->spare_scores());
+      weights_ = reserve(amx_->weights());
+      packed_values_ = reserve(amx_->values());
+      if (!k_.keys.is_const()) few_keys_ = reserve(AmxAttention::kRows * k_.depth);
+      gemm::emit_amx_begin(b_, i64(b_, AmxAttention::kRows), s_.matrix_step);
+    } else {
+      scores_ = reserve(round_up(block_keys(s_), s_.lanes) * s_.width());
+    }
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) {
       locate(b_.CreateUDiv(task, blocks));
       emit_task(b_.CreateMul(b_.CreateURem(task, blocks), i64(b_, s_.width())));
     });
+    if (amx_) gemm::emit_amx_end(b_);
     b_.CreateRetVoid();
   }
 
@@ -97,7 +117,7 @@ class AttentionEmitter {
 
   void make_parts() {
     if (!k_.queries.is_const()) {
-      for (int v = s_.vectors; v > 0; --v) parts_.push_back(part(v));
+      for (int v = s_.vectors; v > 0; v /= 2) parts_.push_back(part(v));
       return;
     }
     const int64_t rest = k_.queries.value() % s_.width();
@@ -112,6 +132,13 @@ class AttentionEmitter {
     const std::string suffix = std::to_string(vectors);
     p.pack = pack_function(k_.name + ".pack" + suffix, vectors);
     p.mask = masks() ? mask_function(k_.name + ".mask" + suffix, vectors) : nullptr;
+    if (amx_) {
+      p.matrix_scores = amx_->emit_scores(module_, k_.name + ".scores" + suffix, vectors);
+      if (!p.mask) p.maximum = amx_->emit_maximum(module_, k_.name + ".maximum" + suffix, vectors);
+      p.weights = amx_->emit_weights(module_, k_.name + ".weights" + suffix, vectors, softmax_);
+      p.values = amx_->emit_values(module_, k_.name + ".values" + suffix, vectors, single_);
+      return p;
+    }
     p.softmax = softmax_function(k_.name + ".softmax" + suffix, vectors);
     auto add = [&](int64_t rows) { p.scores.push_back({rows, score_function(rows, vectors)}); };
     if (k_.keys.is_const()) {
@@ -127,6 +154,7 @@ class AttentionEmitter {
   }
 
   void make_panels() {
+    if (amx_) pack_values_ = amx_->emit_pack_values(module_, k_.name + ".pack_values");
     const int64_t width = int64_t{s_.value_vectors} * s_.lanes;
     for (int64_t column = 0; column < k_.value_depth; column += width) {
       const int64_t columns = std::min(width, k_.value_depth - column);
@@ -142,8 +170,8 @@ class AttentionEmitter {
       } else {
         for (int64_t rows = s_.query_rows; rows > 0; rows /= 2) {
           if (!needs_rows(rows)) continue;
-          p.values.push_back({rows, value_function(rows, p)});
-          if (!single_) p.finish.push_back({rows, finish_function(rows, p)});
+          if (!amx_) p.values.push_back({rows, value_function(rows, p)});
+          if (!single_ || amx_) p.finish.push_back({rows, finish_function(rows, p)});
         }
       }
       panels_.push_back(std::move(p));
@@ -325,6 +353,23 @@ class AttentionEmitter {
       value_ = along(value_, dim->v, value_element());
       if (mask_) mask_ = along(mask_, dim->mask, mask_element());
     }
+    if (amx_) locate_keys();
+  }
+  /// Matrix registers read 16 keys at least: fewer are copied.
+  void locate_keys() {
+    key_bytes_ = i64(b_, k_.k.row * 4);
+    if (!few_keys_) return;
+    Value* few = b_.CreateICmpSLT(keys_, i64(b_, AmxAttention::kRows));
+    emit_if(b_, few, [&] {
+      emit_for(b_, i64(b_, 0), keys_, 1, [&](Value* key) {
+        gemm::emit_copy(b_, s_.lanes, float_at(b_, few_keys_, b_.CreateMul(key, i64(b_, k_.depth))),
+                        float_at(b_, key_, b_.CreateMul(key, i64(b_, k_.k.row))), i64(b_, k_.depth));
+      });
+      gemm::emit_copy(b_, s_.lanes, float_at(b_, few_keys_, b_.CreateMul(keys_, i64(b_, k_.depth))), nullptr,
+                      b_.CreateMul(b_.CreateSub(i64(b_, AmxAttention::kRows), keys_), i64(b_, k_.depth)));
+    });
+    key_ = b_.CreateSelect(few, few_keys_, key_);
+    key_bytes_ = b_.CreateSelect(few, i64(b_, k_.depth * 4), key_bytes_);
   }
   llvm::Type* value_element() { return k_.pairs ? b_.getInt16Ty() : b_.getFloatTy(); }
   llvm::Type* mask_element() { return k_.mask->boolean ? b_.getInt8Ty() : value_element(); }
@@ -346,11 +391,13 @@ class AttentionEmitter {
     b_.CreateCall(part.pack, {float_at(b_, q_, b_.CreateMul(first_query_, i64(b_, k_.q.row))), count_,
                               queries_scratch_});
     softmax_.emit_begin(b_, part.vectors, statistics_);
-    if (!single_) gemm::emit_copy(b_, s_.lanes, totals_, nullptr, b_.CreateMul(count_, i64(b_, total_row())));
+    // Matrix registers have rows for queries that do not exist, too.
+    Value* rows = amx_ ? i64(b_, int64_t{part.vectors} * s_.lanes) : count_;
+    if (!single_) gemm::emit_copy(b_, s_.lanes, totals_, nullptr, b_.CreateMul(rows, i64(b_, total_row())));
     Value* end = k_.causal ? minimum(keys_, b_.CreateAdd(first_query_, count_)) : keys_;
-    k_.keys.is_const() ? blocks_of_known_keys(part, end) : blocks_of_keys(part, end);
-    if (single_) return;
-    softmax_.emit_inverse(b_, part.vectors, statistics_);
+    k_.keys.is_const() && !amx_ ? blocks_of_known_keys(part, end) : blocks_of_keys(part, end);
+    if (single_ && !amx_) return;
+    if (!single_) softmax_.emit_inverse(b_, part.vectors, statistics_);
     for (const Panel& panel : panels_)
       emit_rows(panel.finish, count_, i64(b_, 0), [&](llvm::Function* tile, Value* row) {
         b_.CreateCall(tile, {total_at(row, panel), float_at(b_, factors(), row), args_.buffers, args_.syms,
@@ -386,8 +433,11 @@ class AttentionEmitter {
   void blocks_of_keys(const QueryPart& part, Value* end) {
     emit_for(b_, i64(b_, 0), end, block_keys(s_), [&](Value* key) {
       Value* count = minimum(b_.CreateSub(end, key), i64(b_, block_keys(s_)));
-      emit_rows(part.scores, count, key,
-                [&](llvm::Function* tile, Value* at) { emit_scores(tile, at, key); });
+      if (amx_)
+        emit_matrix_scores(part, key, count);
+      else
+        emit_rows(part.scores, count, key,
+                  [&](llvm::Function* tile, Value* at) { emit_scores(tile, at, key); });
       emit_weights_and_values(part, key, count);
     });
   }
@@ -414,6 +464,12 @@ class AttentionEmitter {
                          float_at(b_, scores_, row), softmax_.maximum(b_, statistics_)});
   }
 
+  void emit_matrix_scores(const QueryPart& part, Value* key, Value* count) {
+    Value* keys = b_.CreateGEP(b_.getInt8Ty(), key_, b_.CreateMul(key, key_bytes_));
+    b_.CreateCall(part.matrix_scores, {keys, key_bytes_, queries_scratch_, scores_, count, key});
+    if (part.maximum) b_.CreateCall(part.maximum, {scores_, count, softmax_.maximum(b_, statistics_)});
+  }
+
   void emit_weights_and_values(const QueryPart& part, Value* key, Value* count) {
     if (part.mask) {
       Value *corner = llvm::ConstantPointerNull::get(b_.getPtrTy()), *row = i64(b_, 0), *col = i64(b_, 0);
@@ -426,8 +482,14 @@ class AttentionEmitter {
       b_.CreateCall(part.mask, {scores_, count, corner, count_, b_.CreateSub(first_query_, key),
                                 softmax_.maximum(b_, statistics_), row, col});
     }
-    b_.CreateCall(part.softmax, {scores_, count, statistics_});
     Value* values = b_.CreateMul(key, i64(b_, k_.v.row));
+    if (amx_) {
+      b_.CreateCall(part.weights, {scores_, count, statistics_, weights_});
+      b_.CreateCall(pack_values_, {b_.CreateGEP(value_element(), value_, values), count, packed_values_});
+      b_.CreateCall(part.values, {weights_, packed_values_, count, factors(), totals_});
+      return;
+    }
+    b_.CreateCall(part.softmax, {scores_, count, statistics_});
     for (const Panel& panel : panels_)
       emit_rows(panel.values, count_, i64(b_, 0), [&](llvm::Function* tile, Value* row) {
         std::vector<Value*> arguments{
@@ -462,12 +524,16 @@ class AttentionEmitter {
   const bool single_;
   Softmax softmax_;
 
+  std::optional<AmxAttention> amx_;
   gemm::RowCut cut_;  // of constant keys
   std::vector<QueryPart> parts_;
   std::vector<Panel> panels_;
   gemm::KernelArgs args_{};
   Value *queries_ = nullptr, *keys_ = nullptr;
   Value *queries_scratch_ = nullptr, *scores_ = nullptr, *statistics_ = nullptr, *totals_ = nullptr;
+  // of matrix registers
+  llvm::Function* pack_values_ = nullptr;
+  Value *weights_ = nullptr, *packed_values_ = nullptr, *few_keys_ = nullptr, *key_bytes_ = nullptr;
   // of the task being emitted
   Value* head_ = nullptr;
   Value *q_ = nullptr, *key_ = nullptr, *value_ = nullptr, *mask_ = nullptr;

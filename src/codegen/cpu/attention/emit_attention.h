@@ -13,7 +13,8 @@
 //   finish      totals / sums -> epilogue                                            (several blocks only)
 //
 // Each is a function of its own, so that registers are allocated for its inner loop alone. Scratch is on the
-// task's stack.
+// task's stack. With matrix registers (emit_amx.h) weights and values are turned round for them after the
+// softmax, and totals are always finished at the end.
 #pragma once
 
 #include <llvm/IR/Module.h>

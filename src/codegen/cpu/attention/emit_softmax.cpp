@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <limits>
+#include <span>
 #include <vector>
 
 #include "codegen/cpu/gemm/tile_function.h"
@@ -25,14 +26,16 @@ constexpr double kExp2[] = {1,
                             0x1.3b2d4cf259871p-7,
                             0x1.5f3e5343ac365p-10,
                             0x1.41fbbc2422842p-13};
+constexpr double kShortExp2[] = {1, 0x1.62e12c9d77408p-1, 0x1.ec037754377aap-3, 0x1.c9fc45341909ap-5,
+                                 0x1.3a02cc3381e95p-7};
 
 llvm::FixedVectorType* vector_of(llvm::IRBuilder<>& b, int lanes) {
   return llvm::FixedVectorType::get(b.getFloatTy(), static_cast<unsigned>(lanes));
 }
 Value* constant(Value* like, double x) { return llvm::ConstantFP::get(like->getType(), x); }
 
-/// 2^t of t <= 0.
-Value* exp2_down(llvm::IRBuilder<>& b, Value* t) {
+/// 2^t of t <= 0, by a polynomial on [-1/2, 1/2].
+Value* exp2_down(llvm::IRBuilder<>& b, Value* t, std::span<const double> polynomial) {
   // The comparison is false for NaN, which so goes on.
   Value* least = constant(t, kLeastExponent);
   t = b.CreateSelect(b.CreateFCmpOGT(least, t), least, t);
@@ -40,9 +43,9 @@ Value* exp2_down(llvm::IRBuilder<>& b, Value* t) {
   Value* magic = constant(t, 12582912.0 + 127);
   Value* shifted = b.CreateFAdd(t, magic);
   Value* f = b.CreateFSub(t, b.CreateFSub(shifted, magic));
-  Value* p = constant(t, kExp2[std::size(kExp2) - 1]);
-  for (size_t i = std::size(kExp2) - 1; i-- > 0;)
-    p = b.CreateIntrinsic(t->getType(), llvm::Intrinsic::fma, {p, f, constant(t, kExp2[i])});
+  Value* p = constant(t, polynomial.back());
+  for (size_t i = polynomial.size() - 1; i-- > 0;)
+    p = b.CreateIntrinsic(t->getType(), llvm::Intrinsic::fma, {p, f, constant(t, polynomial[i])});
   auto* integers = llvm::FixedVectorType::get(
       b.getInt32Ty(), llvm::cast<llvm::FixedVectorType>(t->getType())->getNumElements());
   Value* power = b.CreateShl(b.CreateBitCast(shifted, integers), uint64_t{23});
@@ -57,7 +60,8 @@ Value* Softmax::larger(llvm::IRBuilder<>& b, Value* x, Value* most) {
 
 Value* Softmax::weight(llvm::IRBuilder<>& b, Value* score, Value* maximum) const {
   Value* below = b.CreateFSub(score, maximum);
-  return exp2_down(b, b.CreateFMul(below, constant(below, scale * std::log2(std::exp(1.0)))));
+  Value* t = b.CreateFMul(below, constant(below, scale * std::log2(std::exp(1.0))));
+  return exp2_down(b, t, rounds ? std::span<const double>(kShortExp2) : kExp2);
 }
 
 Value* Softmax::inverse(llvm::IRBuilder<>& b, Value* sum) const {
@@ -81,17 +85,24 @@ void Softmax::emit_begin(llvm::IRBuilder<>& b, int vectors, Value* statistics) c
   }
 }
 
+std::vector<Value*> Softmax::emit_most(llvm::IRBuilder<>& b, int vectors, Value* statistics) const {
+  std::vector<Value*> most;
+  for (int v = 0; v < vectors; ++v) {
+    Value* at = float_at(b, maximum(b, statistics), int64_t{v} * lanes);
+    Value* m = b.CreateAlignedLoad(vector_of(b, lanes), at, llvm::Align(4));
+    most.push_back(b.CreateSelect(b.CreateFCmpOEQ(m, constant(m, -kInf)), constant(m, 0), m));
+  }
+  return most;
+}
+
 llvm::Function* Softmax::emit_function(llvm::Module& module, const std::string& name, int vectors) const {
   llvm::IRBuilder<> b(module.getContext());
   llvm::Function* f = gemm::begin_tile(module, b, name, {b.getPtrTy(), b.getInt64Ty(), b.getPtrTy()});
   const llvm::Align align(4);
   llvm::Type* type = vector_of(b, lanes);
   auto at = [&](Value* base, int v) { return float_at(b, base, int64_t{v} * lanes); };
-  std::vector<Value*> most, zero(static_cast<size_t>(vectors), llvm::ConstantFP::get(type, 0));
-  for (int v = 0; v < vectors; ++v) {
-    Value* m = b.CreateAlignedLoad(type, at(maximum(b, f->getArg(2)), v), align);
-    most.push_back(b.CreateSelect(b.CreateFCmpOEQ(m, constant(m, -kInf)), constant(m, 0), m));
-  }
+  const std::vector<Value*> most = emit_most(b, vectors, f->getArg(2));
+  const std::vector<Value*> zero(static_cast<size_t>(vectors), llvm::ConstantFP::get(type, 0));
   const std::vector<Value*> sums =
       gemm::emit_fold(b, i64(b, 0), f->getArg(1), 1, zero, [&](Value* key, std::vector<Value*> sum) {
         Value* scores = float_at(b, f->getArg(0), b.CreateMul(key, i64(b, width)));
@@ -103,23 +114,30 @@ llvm::Function* Softmax::emit_function(llvm::Module& module, const std::string& 
         }
         return sum;
       });
-  for (int v = 0; v < vectors; ++v) {
-    const size_t i = static_cast<size_t>(v);
-    Value* factor_at = at(factor(b, f->getArg(2)), v);
+  emit_end(b, f->getArg(2), most, sums);
+  b.CreateRetVoid();
+  return f;
+}
+
+void Softmax::emit_end(llvm::IRBuilder<>& b, Value* statistics, const std::vector<Value*>& most,
+                       const std::vector<Value*>& sums) const {
+  const llvm::Align align(4);
+  llvm::Type* type = vector_of(b, lanes);
+  for (size_t i = 0; i < sums.size(); ++i) {
+    auto at = [&](Value* base) { return float_at(b, base, static_cast<int64_t>(i) * lanes); };
+    Value* factor_at = at(factor(b, statistics));
     if (!several_blocks) {
       b.CreateAlignedStore(inverse(b, sums[i]), factor_at, align);
       continue;
     }
-    Value *under = at(row(b, f->getArg(2), 1), v), *total = at(row(b, f->getArg(2), 2), v);
+    Value *under = at(row(b, statistics, 1)), *total = at(row(b, statistics, 2));
     Value* shrink = weight(b, b.CreateAlignedLoad(type, under, align), most[i]);
     Value* sum = b.CreateIntrinsic(type, llvm::Intrinsic::fma,
                                    {b.CreateAlignedLoad(type, total, align), shrink, sums[i]});
-    b.CreateAlignedStore(b.CreateAlignedLoad(type, at(maximum(b, f->getArg(2)), v), align), under, align);
+    b.CreateAlignedStore(b.CreateAlignedLoad(type, at(maximum(b, statistics)), align), under, align);
     b.CreateAlignedStore(sum, total, align);
     b.CreateAlignedStore(shrink, factor_at, align);
   }
-  b.CreateRetVoid();
-  return f;
 }
 
 void Softmax::emit_inverse(llvm::IRBuilder<>& b, int vectors, Value* statistics) const {

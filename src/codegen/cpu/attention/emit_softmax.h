@@ -7,7 +7,8 @@
 // and not NaN. NaN stays: no maximum takes it up, but the weights and their sum do.
 //
 // exp: 2^t = 2^n 2^f with |f| <= 1/2, a polynomial of degree 6 (relative error 2e-9, below the rounding of
-// the result), n put into the exponent. t <= 0 here, so that nothing overflows; below 2^-126 it is 0.
+// the result), n put into the exponent. t <= 0 here, so that nothing overflows; below 2^-126 it is 0. Weights
+// that are rounded to bfloat16 next have one of degree 4 (3e-6).
 #pragma once
 
 #include <llvm/IR/Module.h>
@@ -22,6 +23,7 @@ struct Softmax {
   double scale;  ///< positive: scores are multiplied by it here
   bool several_blocks;
   bool empty_rows_nan;
+  bool rounds;  ///< weights to bfloat16, once they are summed
 
   /// Rows of `width` numbers: the running maximum, the maximum the sums are under, the sums, and the factor:
   /// how much older sums shrink, at the end 1 / sum.
@@ -39,11 +41,18 @@ struct Softmax {
   /// After the last of several blocks: `factor` becomes 1 / sum.
   void emit_inverse(llvm::IRBuilder<>& b, int vectors, llvm::Value* statistics) const;
 
+  // What emit_function is made of:
+  /// What scores are compared with.
+  std::vector<llvm::Value*> emit_most(llvm::IRBuilder<>& b, int vectors, llvm::Value* statistics) const;
+  llvm::Value* weight(llvm::IRBuilder<>& b, llvm::Value* score, llvm::Value* maximum) const;
+  /// The block's sums onto those of blocks before.
+  void emit_end(llvm::IRBuilder<>& b, llvm::Value* statistics, const std::vector<llvm::Value*>& most,
+                const std::vector<llvm::Value*>& sums) const;
+
  private:
   llvm::Value* row(llvm::IRBuilder<>& b, llvm::Value* statistics, int which) const {
     return gemm::float_at(b, statistics, int64_t{which} * width);
   }
-  llvm::Value* weight(llvm::IRBuilder<>& b, llvm::Value* score, llvm::Value* maximum) const;
   llvm::Value* inverse(llvm::IRBuilder<>& b, llvm::Value* sum) const;
 };
 

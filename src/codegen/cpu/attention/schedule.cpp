@@ -12,7 +12,24 @@ constexpr int64_t kBlockKeys = 128;      // 16 KB of scores against two vectors 
 constexpr int64_t kStretchedKeys = 320;  // a row up to here is one block: it lives in L2 for its two uses
 constexpr int64_t kTaskMultiplies = 1 << 19;  // about 10 us
 
+constexpr int kLeastMatrixStep = 4;  // multiplies twice as much a cycle as vectors of float32 do
+
 int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+/// Takes matrix registers for pairs; their tiles of scores are two of them high.
+void take_matrix_registers(AttentionSchedule& s, const AttentionKernel& kernel,
+                           const gemm::MachineFacts& machine) {
+  const int step = gemm::matrix_step(kernel.depth);
+  const int64_t keys = kernel.keys.value_or(1 << 20);
+  if (!machine.matrix_registers || !kernel.pairs || step < kLeastMatrixStep || keys < gemm::kMatrixRows)
+    return;
+  s.matrix_step = step;
+  s.vectors = static_cast<int>(std::min<int64_t>(4, ceil_div(kernel.queries.value_or(1 << 20), s.lanes)));
+  s.key_rows = 2 * gemm::kMatrixRows;
+  const int64_t tiles = ceil_div(keys, s.key_rows);
+  const int64_t most = (keys <= kStretchedKeys ? kStretchedKeys : kBlockKeys) / s.key_rows;
+  s.key_block = ceil_div(tiles, ceil_div(tiles, most));
+}
 
 }  // namespace
 
@@ -20,6 +37,7 @@ std::string print(const AttentionSchedule& s) {
   std::ostringstream out;
   out << "queries " << s.vectors << " x " << s.lanes << " keys " << s.key_rows << " x " << s.key_block
       << " values " << s.query_rows << " x " << s.value_vectors;
+  if (s.matrix_step) out << " matrix step " << s.matrix_step;
   return out.str();
 }
 
@@ -45,6 +63,7 @@ AttentionSchedule choose_schedule(const AttentionKernel& kernel, const gemm::Mac
   s.query_rows = 8;
   while (s.query_rows > 1 && s.query_rows * s.value_vectors + s.value_vectors + 1 > machine.registers)
     s.query_rows /= 2;
+  take_matrix_registers(s, kernel, machine);
   return s;
 }
 

@@ -28,6 +28,8 @@ struct AttentionSchedule {
   int64_t key_block = 9;  ///< tiles of keys in a block
   int query_rows = 8;     ///< of a tile of values
   int value_vectors = 2;  ///< of a tile of values
+  int matrix_step =
+      0;  ///< words that a step of matrix registers multiplies (emit_amx.h); 0: vector registers
 
   int width() const { return lanes * vectors; }
 };
