@@ -71,6 +71,17 @@ TEST(Pairs, LinearOfAllMatrixTails) {
       }
 }
 
+// A long K is multiplied in blocks, each with all rows of a task.
+TEST(Pairs, LongRowsInBlocks) {
+  for (int64_t m : {43, 60, 75}) {
+    const std::string text = linear("bf16[" + std::to_string(m) + ", 4096]", "bf16[96, 4096]", "bf16[96]");
+    const Target target = target_with_matrices();
+    const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
+    EXPECT_EQ(contraction_of(plan, plan.steps.at(0), target).schedule.k_block, 256);
+    expect_ours(text, {{m, 4096}, {96, 4096}, {96}});
+  }
+}
+
 TEST(Pairs, AnyNumberOfRows) {
   const std::string text = linear("bf16[s, 96]", "bf16[72, 96]", "bf16[72]");
   EXPECT_TRUE(takes_matrix_registers(text));

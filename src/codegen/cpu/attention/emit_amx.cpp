@@ -223,7 +223,7 @@ llvm::Function* AmxAttention::emit_values(llvm::Module& module, const std::strin
                                .k = {{1, 1}},
                                .words = pairs,
                                .sum_width = columns(),
-                               .adds = !first};
+                               .adds = b.getInt1(!first)};
       for (int r = 0; r < product.registers; ++r) {
         product.a[r] = float_at(b, f->getArg(0), (v + r) * kRows * weight_row());
         product.sums[r] = float_at(b, totals, (v + r) * kRows * columns() + column);

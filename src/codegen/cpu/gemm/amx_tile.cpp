@@ -27,12 +27,19 @@ class ProductEmitter {
   ProductEmitter(llvm::IRBuilder<>& b, const AmxProduct& product) : b_(b), p_(product) {}
 
   void emit() {
-    each_sum([&](int number, Value* at) {
-      if (p_.adds)
+    auto load = [&] {
+      each_sum([&](int number, Value* at) {
         memory(llvm::Intrinsic::x86_tileloadd64, number, at, bytes(p_.sum_width));
-      else
-        b_.CreateIntrinsic(llvm::Intrinsic::x86_tilezero, {}, {tile(number)});
-    });
+      });
+    };
+    auto zero = [&] {
+      each_sum(
+          [&](int number, Value*) { b_.CreateIntrinsic(llvm::Intrinsic::x86_tilezero, {}, {tile(number)}); });
+    };
+    if (p_.adds)
+      emit_if(b_, p_.adds, load, zero);
+    else
+      zero();
     emit_level(0, i64(b_, 0), p_.b);
     each_sum([&](int number, Value* at) {
       memory(llvm::Intrinsic::x86_tilestored64, number, at, bytes(p_.sum_width));
@@ -93,12 +100,6 @@ struct Sums {
 Sums emit_tile(llvm::IRBuilder<>& b, const AmxShape& shape, llvm::Function* f) {
   Value *a = f->getArg(0), *left = f->getArg(7), *height = f->getArg(8);
   const int64_t width = int64_t{shape.vectors} * kMatrixRows;
-  // A register that begins in front of the tile's first row leaves dropped sums there.
-  const int64_t in_front = shape.registers == 1 ? kMatrixRows : 0;
-  llvm::AllocaInst* block = b.CreateAlloca(llvm::ArrayType::get(
-      b.getFloatTy(), static_cast<uint64_t>((in_front + shape.registers * kMatrixRows) * width)));
-  block->setAlignment(llvm::Align(kRowBytes));
-  Value* sums = float_at(b, block, in_front * width);
   AmxProduct product{.registers = shape.registers,
                      .vectors = shape.vectors,
                      .step = shape.step,
@@ -107,6 +108,22 @@ Sums emit_tile(llvm::IRBuilder<>& b, const AmxShape& shape, llvm::Function* f) {
                      .b_width = width,
                      .k = shape.k,
                      .sum_width = width};
+  Value* sums = nullptr;
+  if (shape.blocks) {
+    Value* first = f->getArg(10);
+    sums = f->getArg(9);
+    a = float_at(b, a, first);
+    product.b = float_at(b, product.b, b.CreateMul(first, i64(b, width)));
+    product.words = f->getArg(11);
+    product.adds = b.CreateICmpNE(first, i64(b, 0));
+  } else {
+    // A register that begins in front of the tile's first row leaves dropped sums there.
+    const int64_t in_front = shape.registers == 1 ? kMatrixRows : 0;
+    llvm::AllocaInst* block = b.CreateAlloca(llvm::ArrayType::get(
+        b.getFloatTy(), static_cast<uint64_t>((in_front + shape.registers * kMatrixRows) * width)));
+    block->setAlignment(llvm::Align(kRowBytes));
+    sums = float_at(b, block, in_front * width);
+  }
   auto minimum = [&](Value* x, Value* y) { return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); };
   for (int r = 0; r < shape.registers; ++r) {
     Value* first = shape.second ? b.CreateMul(height, i64(b, r))
@@ -153,12 +170,22 @@ llvm::Function* emit_amx_tile_function(llvm::Module& module, const std::string& 
   llvm::IRBuilder<> b(module.getContext());
   llvm::Type* pointer = b.getPtrTy();
   llvm::Type* integer = b.getInt64Ty();
-  llvm::Function* function = begin_tile(
-      module, b, name, {pointer, pointer, pointer, pointer, integer, integer, integer, integer, integer});
+  std::vector<llvm::Type*> types(4, pointer);
+  types.insert(types.end(), 5, integer);
+  if (shape.blocks) types.insert(types.end(), {pointer, integer, integer});
+  llvm::Function* function = begin_tile(module, b, name, types);
   const Sums sums = emit_tile(b, shape, function);
-  emit_epilogue_of_memory(b, epilogue, sums.first, sums.rows, shape.vectors, kMatrixRows,
-                          {function->getArg(2), function->getArg(3), function->getArg(4), function->getArg(5),
-                           masked ? function->getArg(6) : nullptr});
+  auto finish = [&] {
+    emit_epilogue_of_memory(b, epilogue, sums.first, sums.rows, shape.vectors, kMatrixRows,
+                            {function->getArg(2), function->getArg(3), function->getArg(4),
+                             function->getArg(5), masked ? function->getArg(6) : nullptr});
+  };
+  if (shape.blocks) {
+    Value* end = b.CreateAdd(function->getArg(10), function->getArg(11));
+    emit_if(b, b.CreateICmpEQ(end, i64(b, shape.k[0].count)), finish);
+  } else {
+    finish();
+  }
   b.CreateRetVoid();
   return function;
 }

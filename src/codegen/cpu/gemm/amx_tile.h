@@ -41,6 +41,8 @@ struct AmxShape {
   int64_t second = 0;
   std::vector<KLevel> k;  ///< loop nest over K in words; the last one's follow each other
   int step = 16;          ///< words of K in a register: divides the last loop of the nest
+  /// K, of a nest of one loop, comes in blocks, each in a call of its own; sums wait in memory in between.
+  bool blocks = false;
 };
 
 /// Sets the registers up for tiles in a matrix, or an image's row, of so many rows (i64), and returns the
@@ -50,7 +52,8 @@ void emit_amx_end(llvm::IRBuilder<>& b);
 
 /// A tile function that takes two arguments more: how many rows of the matrix there are from the tile's first
 /// on, and how many a register has. Functions of one register are for at most 16 rows that are left, those of
-/// two for more.
+/// two for more. With `blocks` there are three behind these: where the sums of the tile's rows are kept (with
+/// 16 rows in front, where there is one register), the first word of K, and how many.
 llvm::Function* emit_amx_tile_function(llvm::Module& module, const std::string& name, const AmxShape& shape,
                                        const Epilogue& epilogue, bool masked);
 
@@ -65,7 +68,7 @@ struct AmxProduct {
   llvm::Value* words = nullptr;      ///< i64, of a nest of one loop where only the run knows its count
   llvm::Value* sums[2] = {};         ///< where the sums of each register's rows go
   int64_t sum_width = 32;            ///< floats between rows of sums
-  bool adds = false;                 ///< to the sums that lie there
+  llvm::Value* adds = nullptr;       ///< to the sums that lie there
 };
 void emit_amx_product(llvm::IRBuilder<>& b, const AmxProduct& product);
 

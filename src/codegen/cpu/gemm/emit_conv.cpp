@@ -197,8 +197,9 @@ class ConvEmitter {
     Value* weights = float_at(b_, w_, b_.CreateMul(panel, i64(b_, k() * s_.width())));
     Value* image_row = b_.CreateAdd(b_.CreateMul(image_, i64(b_, c_.out_height())), y);
     Value* row = b_.CreateAdd(b_.CreateMul(image_row, i64(b_, c_.out_width())), x);
-    Value* pixels_left = s_.matrix_step ? b_.CreateSub(i64(b_, c_.out_width()), x) : nullptr;
-    call_tile(b_, tile, args_, {a, weights, row, col, left, pixels_left, height_});
+    std::vector<Value*> more;
+    if (s_.matrix_step) more = {b_.CreateSub(i64(b_, c_.out_width()), x), height_};
+    call_tile(b_, tile, args_, {a, weights, row, col, left, more});
   }
 
   /// Input rows that output rows [first_row_, last_row) need, with zeros around the image.

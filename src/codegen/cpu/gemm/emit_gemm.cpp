@@ -38,6 +38,7 @@ class GemmEmitter {
     b_base_ = load_buffer(b_, args_.buffers, kernel_.b.buffer);
     if (packs_a()) a_scratch_ = reserve(s_.row_block * s_.rows * kernel_.k);
     if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
+    if (s_.k_block) sums_ = reserve((s_.row_block * s_.rows + kMatrixRows) * s_.width());
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
     if (s_.matrix_step) emit_amx_end(b_);
     b_.CreateRetVoid();
@@ -72,6 +73,7 @@ class GemmEmitter {
     shape.row_stride = kernel_.a.row_stride;
     shape.k = {{kernel_.k, 1}};
     shape.step = s_.matrix_step;
+    shape.blocks = s_.k_block > 0;
     return emit_amx_tile_function(module_, kernel_.name + ".matrix" + std::to_string(registers), shape,
                                   epilogue_, masked());
   }
@@ -117,8 +119,17 @@ class GemmEmitter {
     if (s_.rows_inside) {
       emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
         Value* b_panel = panel_pointer(panel);
-        emit_rows(first_tile, last_tile,
-                  [&](llvm::Function* tile, Value* row) { emit_tile(tile, row, panel, b_panel); });
+        auto all_rows = [&] {
+          emit_rows(first_tile, last_tile,
+                    [&](llvm::Function* tile, Value* row) { emit_tile(tile, row, panel, b_panel); });
+        };
+        if (!s_.k_block) return all_rows();
+        task_row_ = b_.CreateMul(first_tile, i64(b_, s_.rows));
+        emit_for(b_, i64(b_, 0), i64(b_, kernel_.k), s_.k_block, [&](Value* block) {
+          block_ = block;
+          words_ = minimum(i64(b_, s_.k_block), b_.CreateSub(i64(b_, kernel_.k), block));
+          all_rows();
+        });
       });
     } else {
       emit_rows(first_tile, last_tile, [&](llvm::Function* tile, Value* row) {
@@ -188,10 +199,17 @@ class GemmEmitter {
     Value* a_row = packs_a() ? b_.CreateMul(b_.CreateSub(row, scratch_row_), i64(b_, kernel_.k))
                              : b_.CreateMul(row, i64(b_, kernel_.a.row_stride));
     Value* result_row = kernel_.batch.empty() ? row : b_.CreateAdd(b_.CreateMul(batch_, rows_), row);
+    std::vector<Value*> more;
+    if (s_.matrix_step) more = {b_.CreateSub(rows_, row), height_};
+    if (sums_) {
+      // The last rows' register may begin in front of them, where the sums are those of a tile before.
+      Value* at = b_.CreateSub(row, task_row_);
+      if (tile != tile_) at = b_.CreateAdd(at, i64(b_, kMatrixRows));
+      more.insert(more.end(), {float_at(b_, sums_, b_.CreateMul(at, i64(b_, s_.width()))), block_, words_});
+    }
     call_tile(b_, tile, args_,
               {float_at(b_, packs_a() ? a_scratch_ : a_, a_row), b_panel, result_row, col,
-               b_.CreateSub(i64(b_, kernel_.n), col), s_.matrix_step ? b_.CreateSub(rows_, row) : nullptr,
-               height_});
+               b_.CreateSub(i64(b_, kernel_.n), col), more});
   }
 
   Value* panel_pointer(Value* panel) {
@@ -254,6 +272,11 @@ class GemmEmitter {
   Value* a_ = nullptr;
   Value* b_matrix_ = nullptr;
   Value* scratch_row_ = nullptr;
+  // of blocks of K: sums of the task's rows against one panel
+  Value* sums_ = nullptr;
+  Value* task_row_ = nullptr;
+  Value* block_ = nullptr;
+  Value* words_ = nullptr;
 };
 
 }  // namespace

@@ -72,6 +72,11 @@ bool take_matrix_registers(TileSchedule& s, int64_t n, int64_t words, const Mach
   return true;
 }
 
+// A panel of B against a tile of rows leaves the L1 cache long before K ends. With a long K it is worth to
+// keep sums in memory and to have a block of the panel meet all rows of the task first.
+constexpr int64_t kUnbrokenWords = 1536;
+constexpr int64_t kBlockWords = 256;
+
 /// The cheapest tile; `columns_cost(rows, vectors)` is the price of one panel over all rows.
 template <class Cost>
 TileSchedule best_tile(int64_t n, const MachineFacts& machine, const Cost& panel_cycles, double* total) {
@@ -152,6 +157,7 @@ std::string print(const TileSchedule& s) {
       << s.row_block << " x " << s.col_block << (s.rows_inside ? " rows inside" : " panels inside")
       << " prefetch " << s.prefetch;
   if (s.matrix_step) out << " matrix step " << s.matrix_step;
+  if (s.k_block) out << " by " << s.k_block;
   return out.str();
 }
 
@@ -186,6 +192,8 @@ TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine
   s.col_block = panels;
   s.prefetch = kPrefetchBytes;
   split_tasks(s, batch, row_tiles, panels, cycles * static_cast<double>(batch));
+  if (s.matrix_step && s.rows_inside && s.row_block > 1 && kernel.k > kUnbrokenWords)
+    s.k_block = round_up(ceil_div(kernel.k, ceil_div(kernel.k, kBlockWords)), s.matrix_step);
   return s;
 }
 

@@ -55,6 +55,7 @@ struct TileSchedule {
   bool rows_inside = false;  ///< in a task: for panel, for tile; else: for tile, for panel
   int prefetch = 0;          ///< bytes B is fetched ahead
   int matrix_step = 0;       ///< words of K that a step of matrix registers multiplies; 0: vector registers
+  int64_t k_block = 0;  ///< words of K after which tiles of matrix registers go on to the next rows; 0: all
 
   int width() const { return lanes * vectors; }
 };

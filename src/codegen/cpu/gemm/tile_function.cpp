@@ -51,9 +51,8 @@ llvm::Function* emit_tile_function(llvm::Module& module, const std::string& name
 }
 
 void call_tile(llvm::IRBuilder<>& b, llvm::Function* tile, const KernelArgs& args, const TilePlace& p) {
-  llvm::SmallVector<llvm::Value*, 9> arguments{p.a,   p.b,   args.buffers,  args.syms,
-                                               p.row, p.col, p.columns_left};
-  if (p.rows_left) arguments.append({p.rows_left, p.height});
+  std::vector<llvm::Value*> arguments{p.a, p.b, args.buffers, args.syms, p.row, p.col, p.columns_left};
+  arguments.insert(arguments.end(), p.more.begin(), p.more.end());
   b.CreateCall(tile, arguments);
 }
 

@@ -43,9 +43,7 @@ struct TilePlace {
   llvm::Value* row;
   llvm::Value* col;
   llvm::Value* columns_left;
-  // for tiles of matrix registers (amx_tile.h) only
-  llvm::Value* rows_left = nullptr;
-  llvm::Value* height = nullptr;
+  std::vector<llvm::Value*> more;  ///< what tiles of matrix registers take beside (amx_tile.h)
 };
 void call_tile(llvm::IRBuilder<>& b, llvm::Function* tile, const KernelArgs& args, const TilePlace& place);
 
