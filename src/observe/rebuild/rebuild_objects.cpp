@@ -33,6 +33,13 @@ PyObject* doc_of(PyObject* code) {
   return first && PyUnicode_Check(first) ? first : Py_None;
 }
 
+/// What pybind11 binds a function to, which belongs to a class or a module: what it knows of it.
+bool is_record_of_pybind(PyObject* object) {
+  return PyCapsule_CheckExact(object) ||
+         std::string_view(Py_TYPE(object)->tp_name).find("pybind11_detail_function_record") !=
+             std::string_view::npos;
+}
+
 }  // namespace
 
 int Rebuilder::function_value(PyObject* object) {
@@ -98,7 +105,8 @@ int Rebuilder::attribute_of(int owner, PyObject* name) {
 int Rebuilder::builtin_method_value(PyObject* object) {
   auto* function = reinterpret_cast<PyCFunctionObject*>(object);
   PyObject* self = function->m_self;
-  if (!self || is_module(self) || PyType_Check(self)) return add(Make::constant, object);
+  if (!self || is_module(self) || PyType_Check(self) || is_record_of_pybind(self))
+    return add(Make::constant, object);
   PyRef name = PyRef::steal(PyUnicode_InternFromString(function->m_ml->ml_name));
   PyObject* found = _PyType_Lookup(Py_TYPE(self), name.get());
   const bool same = found && Py_IS_TYPE(found, &PyMethodDescr_Type) &&
