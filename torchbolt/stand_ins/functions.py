@@ -266,10 +266,16 @@ def _chains_of(code, inner=()):
     return tuple([(closed, name, tuple(attributes)) for closed, name, attributes in chains])
 
 
+def _only_computes(module):
+    """Is it by its name one of torch's or Python's whose functions do nothing else? Others speak to processes."""
+    of_others = module.startswith(("torch.distributed", "torch._C._distributed_c10d"))
+    return not of_others and module.split(".")[0] in ("torch", "math", "operator", "_operator")
+
+
 def _is_torchs(value):
     """Something that computes whenever it is called, and nothing else. Run unseen."""
     if isinstance(value, types.ModuleType):
-        return value.__name__.split(".")[0] in ("torch", "math", "operator")
+        return _only_computes(value.__name__)
     if isinstance(value, (types.BuiltinFunctionType, types.FunctionType, type)) or callable(value):
         try:
             if value in _OF_PYTHON:
@@ -280,7 +286,7 @@ def _is_torchs(value):
         bound = getattr(value, "__self__", None)
         if isinstance(bound, types.ModuleType):
             module = bound.__name__
-        return isinstance(module, str) and module.split(".")[0] in ("torch", "math", "operator", "_operator")
+        return isinstance(module, str) and _only_computes(module)
     return False
 
 
