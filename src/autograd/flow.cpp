@@ -122,6 +122,8 @@ void Flow::read_entry(int i) {
   for (int a : record::written_arguments(it))
     for_each_tensor(it.args.subspan(static_cast<size_t>(a), 1),
                     [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
+  // What a collective gives is not there before somebody has waited for it.
+  if (it.facts->waits) for_each_tensor(it.args, [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
   for_each_tensor(it.results, [&](TensorId id) {
     const Storage& storage = storages[static_cast<size_t>(storage_of(id))];
     if (!storage.given && storage.makers.empty()) add_once(flow.makes, storage_of(id));

@@ -139,6 +139,7 @@ bool takes_numbers_out(const record::Entry& entry) {
 
 bool is_repeatable(const record::Entry& entry) {
   const record::OperatorFacts& facts = *entry.facts;
+  if (facts.communicates || facts.waits) return false;
   if (facts.draws || facts.ends_region || facts.finds_sizes || facts.has_out || facts.turns) return false;
   return !entry.own_version && !takes_numbers_out(entry);
 }

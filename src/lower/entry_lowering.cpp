@@ -5,6 +5,7 @@
 
 #include "lower/entry_facts.h"
 #include "record/convert.h"
+#include "record/operator_facts.h"
 #include "support/error.h"
 
 namespace bolt::lower {
@@ -67,6 +68,7 @@ void EntryLowering::lower(const Entry& e) {
   if (std::all_of(ids.begin(), ids.end(), [&](TensorId r) { return r < 0 || w_.is_known(r); }) &&
       written_arguments(e).empty() && !ids.empty() && !has_effects(e))
     return;  // gave back what it was given (contiguous, to, dropout in eval mode)
+  if (e.facts->waits) return extern_.wait(e);
   if (lower_zeros(ids)) return;
   if (const Lowering* row = row_of(e); row && lower_by_row(e, *row)) return;
   if (auto row = functional_row(e)) {

@@ -21,6 +21,8 @@ class EntryLowering {
 
   /// Throws SizeDemand where it cannot go on with the sizes as they are.
   void lower(const record::Entry& e);
+  /// Behind the last entry.
+  void end() const { extern_.check_all_are_waited_for(); }
   /// Tensors whose geometry was changed in place (x.t_()): the object's first id -> its last one.
   const std::map<record::TensorId, record::TensorId>& turned() const { return now_; }
 

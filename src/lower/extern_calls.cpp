@@ -114,7 +114,8 @@ const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {
     for (Sym s : a.syms) key += ' ' + resolve(s).str();
   }
   auto [at, fresh] = w_.sizes.probed.try_emplace(std::move(key));  // lowering begins anew for each demand
-  if (fresh && w_.sizes.guesses(e.op))
+  // A collective that is tried is one that the other processes wait in.
+  if (fresh && w_.sizes.guesses(e.op) && !e.facts->communicates)
     at->second = probe_sizes({e, w_.tape, sizes_of, resolve, [&](Sym s) { return w_.sizes.hint(s); }});
   return at->second;
 }
@@ -307,6 +308,36 @@ void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_s
   }
 }
 
+/// The operator itself gives back the very tensor that it was given, so here it writes to it: whoever reads
+/// it afterwards reads what this call gives. Calls with effects keep their order; the rest does not, and may
+/// not take the memory of what the collective was given before it has ended. So that is given to this call,
+/// too, which has no use for it.
+void ExternCalls::wait(const Entry& e) {
+  const TensorId of = e.args[0].tensors[0], root = w_.root_of(of);
+  const auto at = under_way_.find(root);
+  if (at == under_way_.end()) {  // of an earlier region, or none
+    lower(e);
+    return;
+  }
+  std::vector<Value*> operands = {w_.read(root)};
+  operands.insert(operands.end(), at->second.begin(), at->second.end());
+  under_way_.erase(at);
+  ExternCall x{e.op, {e.args.begin(), e.args.end()}, {}, false, 1, {}};
+  x.args[0].tensors[0] = 0;
+  const Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
+                    {"name", c10::toString(e.op.operator_name())},
+                    {"effect", true}};
+  w_.out.calls.push_back(std::move(x));
+  w_.write(root,
+           w_.out.graph->make_typed(Op::extern_call, operands, attrs, {w_.type_of(root)}, w_.loc)->out());
+  for (TensorId id : results(e))
+    if (!w_.is_known(id)) w_.define_view(id, of, {}, false);
+}
+
+void ExternCalls::check_all_are_waited_for() const {
+  if (!under_way_.empty()) throw_unsupported("a collective that is waited for behind the region's end");
+}
+
 void ExternCalls::lower(const Entry& e) {
   // Nothing says what the new sizes do to the tensor's other views.
   if (e.op.hasTag(at::Tag::inplace_view))
@@ -320,7 +351,12 @@ void ExternCalls::lower(const Entry& e) {
   if (finds_sizes && same_call(e, c)) return;
   keep_orders(e, x);
   const KnownSizes known = sizes_of_results(e, c, finds_sizes);
-  define_results(e, make_node(e, std::move(x), known), finds_sizes);
+  graph::Node* node = make_node(e, std::move(x), known);
+  define_results(e, node, finds_sizes);
+  if (!e.facts->is_waited_for) return;
+  auto begin = [&](TensorId id) { under_way_[w_.root_of(id)] = node->operands; };
+  for (TensorId id : made_by(e)) begin(id);
+  for_each_written(e, written_arguments(e), begin);
 }
 
 }  // namespace bolt::lower

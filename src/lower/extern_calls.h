@@ -22,6 +22,10 @@ class ExternCalls {
   explicit ExternCalls(Windows& windows) : w_(windows) {}
 
   void lower(const record::Entry& e);
+  /// A wait_tensor. What is waited for may be read behind it, and what its collective was given may go.
+  void wait(const record::Entry& e);
+  /// Throws where a collective of the region is waited for behind its end.
+  void check_all_are_waited_for() const;
   /// The call as rows see it.
   Call call(const record::Entry& e);
   /// Can sizes that differ be left to a call of ATen, by a rule or by trying?
@@ -45,6 +49,8 @@ class ExternCalls {
   // Calls that found sizes out, by what they were given, and what they gave.
   std::map<std::pair<std::string, std::vector<Value*>>, record::TensorIds> found_;
   std::unordered_map<record::TensorId, Value*> found_values_;
+  /// By the root of what a collective gives that nobody has waited for yet: what it was given.
+  std::map<record::TensorId, std::vector<Value*>> under_way_;
 };
 
 }  // namespace bolt::lower

@@ -56,6 +56,22 @@ ResultSizes pad(const Call& c) {
   return all_results(c, sizes);
 }
 
+/// The shares of all processes, one behind the other.
+ResultSizes gathered(const Call& c) {
+  Syms sizes = c.first_tensor()->type.sizes;
+  if (sizes.empty()) sizes = {1};
+  sizes[0] *= c.sym("group_size");
+  return all_results(c, sizes);
+}
+
+/// Of so many shares the one of this process.
+ResultSizes scattered(const Call& c) {
+  Syms sizes = c.first_tensor()->type.sizes;
+  if (sizes.empty()) return std::nullopt;
+  sizes[0] = floordiv(sizes[0], c.sym("group_size"));
+  return all_results(c, sizes);
+}
+
 /// x[i, :, j]: the indices' common shape in the place of the dimensions they index, in front where these are
 /// apart.
 ResultSizes index(const Call& c) {
@@ -302,6 +318,13 @@ const std::vector<SizeRule>& rules() {
         "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
       {size_of_data, {"torchbolt::size_of_data"}},
       {state_of_draws, {"torchbolt::draw_state"}},
+      {as_first,
+       {"_c10d_functional::all_reduce", "_c10d_functional::broadcast", "_c10d_functional::all_reduce_",
+        "_c10d_functional::broadcast_"}},
+      {gathered,
+       {"_c10d_functional::all_gather_into_tensor", "_c10d_functional_autograd::all_gather_into_tensor"}},
+      {scattered,
+       {"_c10d_functional::reduce_scatter_tensor", "_c10d_functional_autograd::reduce_scatter_tensor"}},
   };
   return table;
 }

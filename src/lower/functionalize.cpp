@@ -45,6 +45,7 @@ Lowered functionalize(const record::Tape& recorded, const std::vector<record::Te
   for (record::TensorId id : tape.inputs) windows.set_input(id);
   EntryLowering lowering(windows, wanted);
   lower_entries(windows, lowering);
+  lowering.end();
   give_outputs(windows, wanted);
   write_back(windows);
   give_reshaped(windows, lowering.turned());

@@ -86,8 +86,14 @@ bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts,
 
 /// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
 /// on. A size that a device computes would have to be waited for.
-bool Recorder::can_find_sizes(const at::Tensor& t) const {
+/// Where data turn out to be others than a program takes them for, the call is begun anew, by eager.
+bool Recorder::may_rest_on_data() const {
   if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
+  return std::ranges::none_of(tape_.entries, [](const Entry& e) { return e.facts->communicates; });
+}
+
+bool Recorder::can_find_sizes(const at::Tensor& t) const {
+  if (!may_rest_on_data()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
   return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
 }
@@ -158,7 +164,7 @@ std::optional<Sym> Recorder::size_from(const at::Tensor& numbers, int64_t elemen
 
 bool Recorder::expect(const at::Tensor& condition, bool value, const std::string& where) {
   if (stopped_ || paused_ || escaped() || condition.numel() != 1) return false;
-  if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
+  if (!may_rest_on_data()) return false;
   // On a device the program waits for the answer, as eager does. That is worth it where a step would be two.
   const bool in_step = std::ranges::any_of(tape_.entries, [](const Entry& entry) {
     return entry.op.operator_name().name == "torchbolt::gradients";

@@ -93,9 +93,23 @@ bool gives_numbers(const c10::OperatorHandle& op) {
          });
 }
 
+/// Collectives, and what is sent from one process to another.
+void look_for_communication(std::string_view name, OperatorFacts& facts) {
+  constexpr std::string_view kFunctional = "_c10d_functional::";
+  facts.waits = name == "_c10d_functional::wait_tensor";
+  if (facts.waits || name == "_c10d_functional::_wrap_tensor_autograd") return;
+  facts.is_waited_for = name.starts_with(kFunctional) || name.starts_with("_c10d_functional_autograd::") ||
+                        name.starts_with("c10d_functional::");
+  facts.communicates = facts.is_waited_for || name.starts_with("_dtensor::") || name.starts_with("c10d::") ||
+                       name.starts_with("symm_mem::");
+  // They are given to a library of which each wants them dense, and in the same order on all processes.
+  for (size_t a = 0; facts.communicates && a < facts.arguments; ++a)
+    facts.lie_as_eagers.push_back(static_cast<int>(a));
+}
+
 bool is_ordinary(const OperatorFacts& facts) {
   return !(facts.ends_region || facts.finds_sizes || facts.selects || facts.counts_classes || facts.places ||
-           facts.lifts || facts.draws || facts.has_out || facts.turns) &&
+           facts.lifts || facts.draws || facts.has_out || facts.turns || facts.communicates) &&
          facts.written.empty() && facts.written_in_training.empty() && facts.handed_back.empty();
 }
 
@@ -126,6 +140,7 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.lie_as_eagers = {kGradient, kResult};
   // Two numbers are one only where they lie side by side.
   if (name == "aten::view_as_complex") facts.lie_as_eagers = {0};
+  look_for_communication(name, facts);
   for (std::string_view normalisation : kNormalisations) {
     if (name != normalisation) continue;
     facts.written_in_training = facts.written;

@@ -23,6 +23,11 @@ struct OperatorFacts {
   bool draws = false;           ///< random numbers, from a generator
   bool has_out = false;         ///< its last argument is an out=
   bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
+  /// Other processes take part in it: how often it is called, and in which order, is their affair, too.
+  bool communicates = false;
+  bool is_waited_for =
+      false;                 ///< what it gives is there behind a wait_tensor, and what it is given until then
+  bool waits = false;        ///< wait_tensor: gives what it is given, once that is there
   bool ordinary = false;     ///< nothing of all this: it gives what it computes, and nobody asks more of it
   std::vector<int> written;  ///< arguments that it writes to, by its schema
   /// The same when it trains: normalisations write their running statistics then, of which the schema says

@@ -178,6 +178,7 @@ class Recorder {
   // data_sizes.cpp
   bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool can_find_sizes(const at::Tensor& t) const;
+  bool may_rest_on_data() const;
   void note_data_sizes(const Entry& entry);
   bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack);

@@ -6,13 +6,21 @@
 #include <optional>
 
 #include "record/argument.h"
+#include "record/communications.h"
 #include "record/expectation.h"
 #include "record/generators.h"
+#include "record/operator_facts.h"
 #include "record/recorder.h"
 #include "record/replay.h"
 #include "support/error.h"
 
 namespace bolt::record {
+
+uint64_t& communications() {
+  thread_local uint64_t count = 0;
+  return count;
+}
+
 namespace {
 
 class Replay {
@@ -34,7 +42,10 @@ class Replay {
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(entry, arg));
       if (options_.before) options_.before(i, stack);
-      if (!options_.instead || !options_.instead(i, stack)) entry.op.callBoxed(&stack);
+      if (!options_.instead || !options_.instead(i, stack)) {
+        communications() += entry.facts->communicates;
+        entry.op.callBoxed(&stack);
+      }
       for (size_t r = 0; r < entry.results.size(); ++r) keep(entry, entry.results[r], stack[r]);
       if (entry.own_version) count_writes_apart(tensor(entry.results[0].tensors[0]));
       if (options_.after) options_.after(i, stack);

@@ -89,6 +89,13 @@ std::optional<RunEagerly> Attempts::reason() {
   }
 }
 
+void check_nobody_was_told(const record::Communications& since, const RunEagerly& why) {
+  if (!since.any()) return;
+  const std::string text = why.why.text();
+  TORCH_CHECK_INDEX(why.why.why != Why::out_of_range, "index out of range in self (", text, ")");
+  TORCH_CHECK(false, "torchbolt: behind a collective in a compiled region: ", text);
+}
+
 VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own) {
   if (std::ranges::all_of(tape.entries, [](const auto& e) { return record::written_arguments(e).empty(); }))
     return;

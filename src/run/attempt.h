@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "record/communications.h"
 #include "record/generators.h"
 #include "record/tape.h"
 #include "support/error.h"
@@ -30,6 +31,9 @@ struct RunEagerly {
   std::exception_ptr no_memory = nullptr;
 };
 
+/// What has spoken to other processes has begun for them: there is no second call, and what failed is raised.
+void check_nobody_was_told(const record::Communications& since, const RunEagerly& why);
+
 /// What an attempt cannot do without leaving a trace: which generators draw numbers.
 class Attempts {
  public:
@@ -41,6 +45,7 @@ class Attempts {
   template <class Run, class TakeBack>
   auto operator()(const record::CallGenerators& generators, const Run& run, const TakeBack& take_back) const {
     record::GeneratorStates drawn = states(generators);
+    const record::Communications told;
     try {
       return run();
     } catch (const RunEagerly&) {
@@ -49,6 +54,7 @@ class Attempts {
     } catch (const Error&) {
       throw;  // a fault of ours
     } catch (...) {
+      if (told.any()) throw;
       std::optional<RunEagerly> why = reason();
       if (!take_back()) throw;
       drawn.put_back();

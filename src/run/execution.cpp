@@ -12,6 +12,7 @@
 #include <algorithm>
 
 #include "record/convert.h"
+#include "record/operator_facts.h"
 #include "run/attempt.h"
 #include "run/stopwatch.h"
 #include "support/symbols.h"
@@ -413,6 +414,8 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
     throw RunEagerly{{Why::wrong_guess, p.name}, false, c10::toString(p.call->op.operator_name())};
   }
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
+  BOLT_CHECK(fits || !p.call || !record::facts_of(p.call->op).is_waited_for, p.name, " gave strides ",
+             result.strides(), ", not ", at::IntArrayRef(want.strides), ", and is under way");
   give(buffer, fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
 }
 

@@ -37,6 +37,8 @@
 
 #include "device/device.h"
 #include "record/argument.h"
+#include "record/communications.h"
+#include "record/operator_facts.h"
 #include "run/attention.h"
 #include "run/products.h"
 #include "support/error.h"
@@ -244,6 +246,7 @@ std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vec
     stack.push_back(argument(call, arg, operands, copy, number, generators));
     if (copy) written.push_back(stack.back());
   }
+  record::communications() += record::facts_of(call.op).communicates;
   call.op.callBoxed(&stack);
   std::vector<at::Tensor> out;
   for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, out);

@@ -8,7 +8,9 @@
 #include "autograd/cuts.h"
 #include "autograd/early_cuts.h"
 #include "lower/attention_masks.h"
+#include "record/operator_facts.h"
 #include "run/make_chain.h"
+#include "support/error.h"
 
 namespace bolt::run {
 namespace {
@@ -30,9 +32,26 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<si
   return region;
 }
 
+/// Hooks that wait for gradients send them to other processes, between the collectives that the backward pass
+/// has itself. The order of all these is the same on each process only where it is eager's, since one of them
+/// may be replaying a tape.
+void check_order_of_collectives(const Recorded& r, const record::Tape& tape) {
+  if (std::ranges::find(r.is_awaited, true) == r.is_awaited.end()) return;
+  auto is_followed = [&](const record::Arg& arg) {
+    return std::ranges::any_of(arg.tensors, [&](record::TensorId id) {
+      return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
+    });
+  };
+  for (const record::Entry& e : tape.entries)
+    if (e.facts->communicates && e.grad_mode && std::ranges::any_of(e.args, is_followed))
+      throw_unsupported("gradients through ", e.op.operator_name().name,
+                        ", beside hooks that wait for others");
+}
+
 /// Cut where hooks wait for gradients, too, if that can be done.
 Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
          Stages& stages) {
+  check_order_of_collectives(r, tape);
   const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted);
   std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);

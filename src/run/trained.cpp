@@ -339,9 +339,11 @@ Tensors Trained::run_backward(Tensors given, const TrainedNode& node) const {
   given = complete(std::move(given), node.set_.get());
   if (wrapped) return replay_backward(given, node.values_);
   const Ints values = p_.sizes ? p_.sizes->for_backward(node.values_) : Ints();
+  const record::Communications told;
   try {
     return p_.backward->run_last(given, values);
-  } catch (const RunEagerly&) {
+  } catch (const RunEagerly& why) {
+    check_nobody_was_told(told, why);
     return replay_backward(given, node.values_);
   }
 }

@@ -85,11 +85,13 @@ void raise_if_step_lacks_memory(const run::Runnable& region, const run::RunEager
 std::vector<at::Tensor> run_region(run::Runnable& region, const std::vector<at::Tensor>& inputs,
                                    const std::vector<int64_t>& values, record::CallGenerators torchs,
                                    const guard::Generators& generators) {
+  const record::Communications told;
   try {
     if (!region.releases_gil()) return region.run(inputs, values, std::move(torchs));
     pybind11::gil_scoped_release no_gil;
     return region.run(inputs, values, std::move(torchs));
   } catch (const run::RunEagerly& why) {
+    run::check_nobody_was_told(told, why);
     generators.put_back();
     raise_if_step_lacks_memory(region, why);
     throw;

@@ -12,6 +12,7 @@ from __future__ import annotations
 from torchbolt.stand_ins import (
     copies,
     devices,
+    distributed,
     functions,
     gradients,
     higher_order,
@@ -31,6 +32,7 @@ FUNCTIONS = {
     **higher_order.FUNCTIONS,
     **gradients.FUNCTIONS,
     **copies.FUNCTIONS,
+    **distributed.FUNCTIONS,
     **parameters.FUNCTIONS,
     **scaling.FUNCTIONS,
     **tools.FUNCTIONS,

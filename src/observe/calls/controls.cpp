@@ -45,6 +45,12 @@ constexpr ControlRow kControls[] = {
     {"torchbolt.controls", "graph_break", Control::ends_region},
     // torch's own functions that torch.compile shall not look into: what matters is the function inside.
     {"torch._compile", "_disable_dynamo.<locals>.inner", Control::substituted},
+    // Who logs what a collective raised: the collective itself may be one that is recorded.
+    {"torch.distributed.c10d_logger", "_exception_logger.<locals>.wrapper", Control::substituted},
+    // Of a process group, which is the same object as long as it has that name and size.
+    {"torch.distributed._functional_collectives", "_group_or_group_name", Control::constant},
+    {"torch.distributed._functional_collectives", "_resolve_group_name", Control::constant},
+    {"torch.distributed.distributed_c10d", "_get_group_size_by_name", Control::constant},
     // A function that a library has compiled with torch.compile is recorded as what it was.
     {"torch._dynamo.eval_frame", "_TorchDynamoContext.__call__.<locals>.compile_wrapper",
      Control::substituted},
