@@ -47,6 +47,25 @@ constexpr ControlRow kControls[] = {
     {"torch._compile", "_disable_dynamo.<locals>.inner", Control::substituted},
     // Who logs what a collective raised: the collective itself may be one that is recorded.
     {"torch.distributed.c10d_logger", "_exception_logger.<locals>.wrapper", Control::substituted},
+    // Both speak to the reducer, which keeps books of each pass, and one may put a node behind the result.
+    {"torch.nn.parallel.distributed", "DistributedDataParallel._pre_forward", Control::apart},
+    {"torch.nn.parallel.distributed", "DistributedDataParallel._post_forward", Control::apart},
+    // They give parameters other memory and wait for it.
+    {"torch.distributed.fsdp._runtime_utils", "_root_pre_forward", Control::apart},
+    {"torch.distributed.fsdp._runtime_utils", "_pre_forward", Control::apart},
+    {"torch.distributed.fsdp._runtime_utils", "_post_forward", Control::apart},
+    // What makes distributed tensors of others, and others of them: Python that runs behind operators.
+    {"torch.distributed.tensor._api", "DTensor.from_local", Control::apart},
+    {"torch.distributed.tensor._api", "DTensor.to_local", Control::apart},
+    {"torch.distributed.tensor._api", "DTensor.redistribute", Control::apart},
+    {"torch.distributed.tensor._api", "DTensor.full_tensor", Control::apart},
+    {"torch.distributed.tensor._api", "distribute_tensor", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "ColwiseParallel._prepare_input_fn", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "ColwiseParallel._prepare_output_fn", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "RowwiseParallel._prepare_input_fn", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "RowwiseParallel._prepare_output_fn", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "SequenceParallel._prepare_input_fn", Control::apart},
+    {"torch.distributed.tensor.parallel.style", "SequenceParallel._prepare_output_fn", Control::apart},
     // Of a process group, which is the same object as long as it has that name and size.
     {"torch.distributed._functional_collectives", "_group_or_group_name", Control::constant},
     {"torch.distributed._functional_collectives", "_resolve_group_name", Control::constant},
@@ -223,9 +242,9 @@ PyObject* interned(const char* text) {
 }
 
 bool asks_for_eager(PyObject* globals) {
-  PyObject* module = PyDict_GetItemWithError(globals, interned<"__name__">());
-  return module && PyUnicode_Check(module) &&
-         PyUnicode_CompareWithASCIIString(module, "torch.nn.modules.module") == 0;
+  const std::string module = text_of(PyDict_GetItemWithError(globals, interned<"__name__">()));
+  return module == "torch.nn.modules.module" || module == "torch.distributed.utils" ||
+         module.starts_with("torch.nn.parallel.") || module.starts_with("torch.distributed.fsdp.");
 }
 
 bool ends_for_aot_autograd(PyObject* globals, PyObject* name) {
