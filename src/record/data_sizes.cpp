@@ -84,14 +84,14 @@ bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts,
   return false;
 }
 
-/// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
-/// on. A size that a device computes would have to be waited for.
 /// Where data turn out to be others than a program takes them for, the call is begun anew, by eager.
 bool Recorder::may_rest_on_data() const {
   if (!goes_on_with_data_sizes || transformed_ || !obstacle().empty()) return false;
   return std::ranges::none_of(tape_.entries, [](const Entry& e) { return e.facts->communicates; });
 }
 
+/// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
+/// on. A size that a device computes would have to be waited for.
 bool Recorder::can_find_sizes(const at::Tensor& t) const {
   if (!may_rest_on_data()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());

@@ -154,9 +154,9 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
 
 const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   const c10::FunctionSchema& schema = op.schema();
-  // ATen's own stay what they are. Operators run without the GIL.
-  thread_local PointerMap<const OperatorFacts*> of_aten;
-  if (const auto* facts = of_aten.find(&schema)) return **facts;
+  // ATen's own and ours stay what they are. Operators run without the GIL.
+  thread_local PointerMap<const OperatorFacts*> of_lasting;
+  if (const auto* facts = of_lasting.find(&schema)) return **facts;
 
   struct Known {
     const OperatorFacts* facts;
@@ -164,16 +164,17 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   };
   static std::mutex mutex;
   static auto* known = new std::unordered_map<const c10::FunctionSchema*, Known>();
-  const bool is_aten = op.operator_name().name.starts_with("aten::");
+  const std::string& name = op.operator_name().name;
+  const bool lasts = name.starts_with("aten::") || name.starts_with("torchbolt::");
   const std::lock_guard lock(mutex);
   const auto [at, fresh] = known->try_emplace(&schema);
   Known& here = at->second;
   if (fresh || (here.schema && !(*here.schema == schema))) {
     here.facts = new OperatorFacts(look_up(op));  // tapes point to the one before
     here.schema.reset();
-    if (!is_aten) here.schema = schema;
+    if (!lasts) here.schema = schema;
   }
-  if (is_aten) of_aten[&schema] = here.facts;
+  if (lasts) of_lasting[&schema] = here.facts;
   return *here.facts;
 }
 
