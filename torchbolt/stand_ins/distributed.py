@@ -8,6 +8,8 @@ through, a coalescing manager, other reductions) is left to torch, between two r
 
 from __future__ import annotations
 
+import importlib
+
 import torch
 from torch import distributed
 
@@ -32,9 +34,8 @@ def stand_in_where_there_are_any():
 
     def names_of(group, op):
         """(group, size, reduction), as operators take them; None: such a call is torch's own. Run unseen."""
-        # Gradients and sizes of functional collectives are registered there.
-        from torch.distributed import _functional_collectives as functional
-
+        # Gradients and sizes of functional collectives are registered there, by its import.
+        functional = importlib.import_module("torch.distributed._functional_collectives")
         if group is None or group == c10d.GroupMember.NON_GROUP_MEMBER:
             return None
         reduction = functional.REDUCE_OP_TO_STR.get(op) if op is not None else ""
