@@ -400,10 +400,34 @@ class Builder {
   /// and the program learns of it. Only what is asked for is checked: an index that a slice drops or nobody
   /// reads is not looked at, where eager looks at all of them.
   ExprId select(const Value* x, int dim, const Value* numbers, const Index& at, Index index, ExprId mask) {
-    index[dim] = place(numbers, at, x->type.sizes[dim], mask);
-    return eval(x, index, mask);
+    ExprId check = kNone;
+    index[dim] = place(numbers, at, x->type.sizes[dim], mask, &check);
+    const ExprId value = eval(x, index, mask);
+    return check == kNone || rests_on(value, check) ? value : behind(check, value);
   }
-  Sym place(const Value* numbers, const Index& at, Sym size, ExprId mask) {
+  /// What is the same everywhere (ones that the region makes) is read nowhere, but an index outside of it is
+  /// an error all the same: the value is made to wait for the check.
+  ExprId behind(ExprId check, ExprId value) {
+    const Expr e = list_[value];
+    const bool is_one = e.kind == ExprKind::Const && (is_float(e.dtype) ? e.value == 1 : e.ivalue == 1);
+    const ExprId other = constant(e.dtype, is_one ? 0 : 1);
+    const ExprId inside = list_.op(S::ge, {check, list_.integer(DType::I64, 0)});
+    return list_.op(S::where, {inside, value, other});
+  }
+  bool rests_on(ExprId value, ExprId on) const {
+    std::vector<char> rests(static_cast<size_t>(std::max(value, on)) + 1, 0);
+    rests[static_cast<size_t>(on)] = 1;
+    auto is_it = [&](ExprId id) { return id != kNone && rests[static_cast<size_t>(id)]; };
+    for (ExprId id = on + 1; id <= value; ++id) {
+      const Expr& e = list_[id];
+      rests[static_cast<size_t>(id)] =
+          is_it(e.mask) || std::any_of(e.args.begin(), e.args.end(), is_it) ||
+          std::any_of(e.gather.begin(), e.gather.end(), [&](const GatherTerm& g) { return is_it(g.value); });
+    }
+    return is_it(value);
+  }
+  /// `check`: the expression that looks at it, where one does.
+  Sym place(const Value* numbers, const Index& at, Sym size, ExprId mask, ExprId* check = nullptr) {
     if (size.is_const(0)) throw_unsupported("an index into a dimension of size 0");
     if (auto known = index_number(numbers, at); known && lies_inside(*known, size)) return *known;
     const ExprId number = eval(numbers, at, mask);
@@ -413,7 +437,9 @@ class Builder {
     e.args = {list_.cast(DType::I64, number),
               size.is_const() ? list_.integer(DType::I64, size.value()) : index_value(size)};
     e.mask = mask;
-    return computed_symbol(list_.add(std::move(e)));
+    const ExprId made = list_.add(std::move(e));
+    if (check) *check = made;
+    return computed_symbol(made);
   }
 
   static bool lies_inside(Sym place, Sym size) {
