@@ -377,14 +377,14 @@ class Splitter {
   }
   /// How the kernel ends once a group's chunks are reduced.
   struct Stores {
-    bool ends =
-        false;  // the rest is done once a result of the group, so that it can stand behind its last step
+    /// The rest is done once a result of the group, so that it can stand behind its last step.
+    bool ends = false;
     std::vector<const loops::Store*> at_once, late;  // those that wait for no chunk, and the others
   };
   Stores ending(const std::vector<ExprId>& group) const {
     if (pending_ != group.size()) return {};
     const uint32_t reduced = expr(group[0]).reduce_dims;
-    // Behind results of the group, in memory that stores at once may have written.
+    // What waits for a result of the group, and what reads memory, which a store at once may have written.
     std::vector<char> waits(k_.exprs.size(), 0), reads(k_.exprs.size(), 0);
     for (ExprId id : group) waits[static_cast<size_t>(id)] = 1;
     for (size_t i = 0; i < k_.exprs.size(); ++i) {

@@ -362,7 +362,7 @@ BOLT T across_rows(T v) {
   constexpr int InWarp = Beside < 32 ? 32 / Beside : 1, Parts = Group / InWarp;
 #pragma unroll
   for (int i = 1; i < InWarp; i *= 2) v = Op::of(v, partner(v, i * Beside));
-  if (Parts == 1) return v;
+  static_assert(Parts > 1, "a block is more than a warp");
   __shared__ T part[Parts][Beside];
   const int row = threadIdx.x % Beside;
   __syncthreads();
