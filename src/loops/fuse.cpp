@@ -33,6 +33,8 @@ constexpr size_t kMaxExprs = 256;
 constexpr size_t kMaxNeighbours = 16;
 constexpr size_t kMaxEpilogue = 8;
 constexpr int kMaxRounds = 3;
+// More of those that read one value are not tried with each other.
+constexpr size_t kMaxSiblings = 3;
 // Bytes that may wait longer for a start less.
 constexpr double kWaits = 1 << 16;
 // A kernel that takes as long to start is worth being saved where it computes next to nothing.
@@ -53,12 +55,10 @@ class Fuser {
     link();
     if (options_.fuse) {
       epilogues();
-      // A value with several readers can join only once these are one unit: again while that helps.
-      for (int round = 0; round < kMaxRounds && into_consumers(); ++round) {
-      }
+      join_consumers();
       again_just_in_time();
-      siblings();
-      sink();
+      if (siblings()) join_consumers();
+      if (sink()) siblings();
       counters_last();
       neighbours();
       again_just_in_time();
@@ -169,6 +169,12 @@ class Fuser {
   int unit(const Node* n) const { return n->outputs.empty() ? -1 : unit_of_[n->out()->id]; }
 
   // ---- merging ----
+
+  /// A value with several readers can join only once these are one unit: again while that helps.
+  void join_consumers() {
+    for (int round = 0; round < kMaxRounds && into_consumers(); ++round) {
+    }
+  }
 
   bool into_consumers() {
     bool any = false;
@@ -316,21 +322,34 @@ class Fuser {
     }
   }
 
-  void siblings() {
+  /// Kernels that read the same.
+  bool siblings() {
+    bool any = false;
     for (const auto& readers : readers_) {
-      for (size_t i = 0; i + 1 < readers.size(); ++i) {
-        for (size_t j = i + 1; j < readers.size() && j < i + 4; ++j) {
-          int a = unit(readers[i]), b = unit(readers[j]);
-          if (a < 0 || b < 0 || a == b || parts_[a].call || parts_[b].call) continue;
-          if (same_extent(a, b) && std::abs(place_[a] - place_[b]) < 24) try_merge(a, b);
+      std::vector<int> units;
+      for (const Node* n : readers)
+        if (const int u = unit(n); u >= 0 && !parts_[u].call) add_once(units, u);
+      for (size_t i = 0; i + 1 < units.size(); ++i)
+        for (size_t j = i + 1; j < units.size() && j <= i + kMaxSiblings; ++j) {
+          const int a = units[i], b = units[j];
+          if (!same_extent(a, b) || std::abs(place_[a] - place_[b]) >= 24 || !try_merge(a, b)) continue;
+          any = true;  // the later of the two is both now
+          const int both = parts_[a].alive ? a : b;
+          units[i] = both;
+          units.erase(units.begin() + static_cast<std::ptrdiff_t>(j--));
         }
-      }
     }
+    return any;
   }
+  static void add_once(std::vector<int>& units, int u) {
+    if (std::find(units.begin(), units.end(), u) == units.end()) units.push_back(u);
+  }
+
   /// What a reduction's kernel computes for one later kernel alone is computed there, where that moves fewer
   /// bytes: a normalisation's column sums read the rounded image again and a number a row, and not float32
   /// images made of them.
-  void sink() {
+  bool sink() {
+    bool any = false;
     for (size_t i = 0; i < order_.size(); ++i) {
       const int a = order_[i];
       if (!parts_[a].alive || !parts_[a].reduces || parts_[a].fold) continue;
@@ -342,8 +361,9 @@ class Fuser {
             readers.push_back(b);
       for (int b : readers)
         if (!parts_[b].call && parts_[b].reduces && parts_[b].device == parts_[a].device && !parts_[b].fold)
-          sink_into(a, b);
+          any |= sink_into(a, b);
     }
+    return any;
   }
 
   /// Pointwise nodes of `a` over its whole space that only `b` waits for, later ones first.
@@ -365,10 +385,10 @@ class Fuser {
     return found;
   }
 
-  void sink_into(int a, int b) {
+  bool sink_into(int a, int b) {
     const std::vector<const Node*> moved = only_for(a, b);
-    if (moved.empty() || moved.size() == parts_[a].nodes.size() || fuel_ == 0) return;
-    if (parts_[b].nodes.size() + moved.size() > kMaxNodes) return;
+    if (moved.empty() || moved.size() == parts_[a].nodes.size() || fuel_ == 0) return false;
+    if (parts_[b].nodes.size() + moved.size() > kMaxNodes) return false;
     auto stored_by = [&](int u) {
       return Group{parts_[u].nodes, stored_of(parts_[u].nodes, [&](int other) { return other == u; })};
     };
@@ -392,11 +412,12 @@ class Fuser {
         parts_[b].instructions += work, parts_[b].alone += work;
       }
       if (fuel_ > 0) --fuel_;
-      return;
+      return true;
     }
     parts_[a].nodes = nodes_a;
     parts_[b].nodes = nodes_b;
     for (const Node* n : moved) unit_of_[n->out()->id] = a;
+    return false;
   }
 
   /// Does more lie in memory between the two, where calls take memory of their own?
