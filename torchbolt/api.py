@@ -102,6 +102,8 @@ class _Asked:
 
 def _compiled(target, opts, receiver=None):
     folder = trace_folder(opts.extra)
+    native = None if callable(opts.backend) else backends.NATIVE[opts.backend]
+    extra = dict(opts.extra)
     compiled = _C.Compiled(
         target,
         receiver=receiver,
@@ -111,14 +113,14 @@ def _compiled(target, opts, receiver=None):
         recompile_limit=opts.recompile_limit or 0,
         dynamic=opts.dynamic,
         name=opts.name,
-        road=0 if callable(opts.backend) else backends.NATIVE[opts.backend].road,
-        backend=opts.backend if callable(opts.backend) else None,
-        guard_filter=guards.filter_of(dict(opts.extra).get("guard_filter_fn")),
-        measure=dict(opts.extra).get("measure"),
+        road=native.road if native else 0,
+        backend=None if native else opts.backend,
+        guard_filter=guards.filter_of(extra.get("guard_filter_fn")),
+        measure=extra.get("measure"),
         trace=folder,
-        memory_budget=memory_budget(dict(opts.extra).get(BUDGET)),
-        launch_at_once=bool(dict(opts.extra).get("triton.cudagraphs")),
-        tune=bool(dict(opts.extra).get("max_autotune")),
+        memory_budget=memory_budget(extra.get(BUDGET)),
+        launch_at_once=bool(extra.get("triton.cudagraphs")) or (native is not None and native.launches_at_once),
+        tune=bool(extra.get("max_autotune")),
     )
     _all.add(compiled)
     if folder:

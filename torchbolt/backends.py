@@ -28,6 +28,7 @@ class _Native(NamedTuple):
     road: int  # compile.h's Road
     meaning: str
     tags: tuple[str, ...] = ()
+    launches_at_once: bool = False
 
 
 # Ours, in C++: no function to call. The latter two tell where a fault comes from.
@@ -35,7 +36,11 @@ NATIVE = {
     "torchbolt": _Native(0, "compiles"),
     "inductor": _Native(0, "what torch.compile calls its own compiler: torchbolt takes its place"),
     "eager": _Native(1, "records, then replays the operators"),
-    "cudagraphs": _Native(2, "as aot_eager: on the CPU there is nothing to capture, on a GPU nothing is so far"),
+    "cudagraphs": _Native(
+        0,
+        "compiles, and repeated calls on CUDA are launched at once, as in mode='reduce-overhead'",
+        launches_at_once=True,
+    ),
     "aot_eager": _Native(2, "records, makes the functional graph, and runs that operator by operator"),
 }
 

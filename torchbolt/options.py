@@ -28,9 +28,9 @@ class _Option(NamedTuple):
         return self.meaning.startswith("accepted")
 
 
-_GPU = "accepted: concerns GPUs, and what runs on one runs as in eager so far"
-_NO_TUNING = "accepted: schedules are computed from the machine's facts, nothing is timed"
+_NO_TUNING = "accepted: what there is to measure, max_autotune measures; all else is computed from the machine's facts"
 BUDGET = "activation_memory_budget"
+_PADDING = "accepted: kernels handle odd sizes by masks; operands of products are padded on GPUs, where it pays"
 _ALWAYS = "accepted: it is always so"
 
 # By name. What has no effect is accepted with a reason, so that code written for torch.compile runs unchanged; most of
@@ -57,8 +57,8 @@ OPTIONS: dict[str, _Option] = {
     "layout_optimization": _Option(bool, _ALWAYS),
     "keep_output_stride": _Option(bool, _ALWAYS),
     "freezing": _Option(bool, "accepted: weights are always folded and packed, and watched for changes"),
-    "shape_padding": _Option(bool, "accepted: kernels handle odd sizes by masks, nothing is padded"),
-    "comprehensive_padding": _Option(bool, "accepted: kernels handle odd sizes by masks, nothing is padded"),
+    "shape_padding": _Option(bool, _PADDING),
+    "comprehensive_padding": _Option(bool, _PADDING),
     "fallback_random": _Option(bool, "accepted: random numbers are always eager's"),
     "fx_graph_cache": _Option(bool, "accepted: the disk cache is by machine code; see force_disable_caches"),
     "force_disable_caches": _Option(
@@ -84,8 +84,8 @@ OPTIONS: dict[str, _Option] = {
         "repeated calls on CUDA are launched at once, by CUDA graphs; results are never overwritten",
         of_backend=True,
     ),
-    "triton.cudagraph_trees": _Option(bool, _GPU),
-    "triton.unique_kernel_names": _Option(bool, _GPU),
+    "triton.cudagraph_trees": _Option(bool, "accepted: recorded calls share memory in any case"),
+    "triton.unique_kernel_names": _Option(bool, "accepted: kernels are named by what they do"),
 }
 
 OPTIONS.update({name: _Option(object, reason) for name, reason in torch_names.OPTIONS.items()})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 # Of torch._inductor.list_options(): reason -> what the names begin with -> the rest of them.
 _OPTIONS: dict[str, dict[str, str]] = {
-    "accepted: concerns GPUs, and what runs on one runs as in eager so far": {
+    "accepted: concerns the code generators that torch.compile uses on GPUs, of which torchbolt uses none": {
         "": """
             assume_32bit_indexing benchmark_combo_kernel bundle_triton_into_fx_graph_cache
             combo_kernel_allow_mixed_sizes combo_kernel_autotune_grouping combo_kernel_foreach_dynamic_shapes
@@ -82,7 +82,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             generate_test_runner oneapi_root upload_to_binary_remote_cache use_binary_remote_cache use_fast_math version
         """,
     },
-    "accepted: programs are for this process, and nothing of them is packaged": {
+    "accepted: torchbolt.save() writes programs, and no C++ library is made of them": {
         "": """
             aot_inductor_mode.compile_standalone cpp_wrapper_build_separate enable_autograd_for_aot fx_wrapper
             is_predispatch use_aoti
@@ -122,7 +122,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             prioritize_bucketing_during_scheduling profile_guided_estimations_profile_path spmd_check spmd_mismatch
         """,
     },
-    "accepted: the disk cache is local, and its key is the program": {
+    "accepted: the cache's key is the program; TORCHBOLT_CACHE_DIR and TORCHBOLT_REMOTE_CACHE say where it is": {
         "": """
             _cache_config_factory_keys _cache_config_ignore_prefix autotune_local_cache autotune_remote_cache
             bundled_autotune_remote_cache cache_sdpa_constraint cpp.gemm_cache_blocking cpp_cache_precompile_headers
@@ -130,7 +130,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             search_autotune_cache unsafe_marked_cacheable_functions unsafe_skip_cache_dynamic_shape_guards
         """,
     },
-    "accepted: schedules are computed from the machine's facts, nothing is timed": {
+    "accepted: what there is to measure, max_autotune measures; all else is computed from the machine's facts": {
         "": """
             autoheuristic_collect.mixed_mm autoheuristic_collect.pad_mm autoheuristic_log_path
             autoheuristic_use.mixed_mm autoheuristic_use.pad_mm autotune_fallback_to_aten autotune_in_subproc
@@ -179,7 +179,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             test_configs.bisect_pre_grad_graph use_dce use_joint_graph_passes use_post_grad_passes use_pre_grad_passes
         """,
     },
-    "accepted: kernels handle odd sizes by masks, nothing is padded": {
+    "accepted: kernels handle odd sizes by masks; operands of products are padded on GPUs, where it pays": {
         "": """
             can_inplace_pad_graph_input disable_padding_cpu force_shape_pad inplace_padding pad_channels_last
             pad_dynamic_shapes pad_outputs padding_alignment_bytes padding_stride_threshold
@@ -320,7 +320,7 @@ SETTINGS: dict[str, dict[str, object]] = {
         "do_not_emit_runtime_asserts": False,
         "prefer_deferred_runtime_asserts_over_guards": False,
     },
-    "training runs through torch's own autograd": {
+    "backward passes are compiled with the forward ones, and autograd's engine calls them": {
         "optimize_ddp": True,
         "optimize_ddp_lazy_compile": False,
         "compiled_autograd": False,
@@ -359,7 +359,7 @@ SETTINGS: dict[str, dict[str, object]] = {
         "generate_pycode": False,
         "_custom_ops_profile": None,
     },
-    "the disk cache is of machine code; recordings are made anew in each process": {
+    "the disk cache is of machine code; recordings are made anew in each process, or are what torchbolt.save() wrote": {
         "caching_precompile": False,
         "strict_precompile": False,
         "enable_aot_compile": True,

@@ -75,13 +75,13 @@ def test_torchs_names_are_known():
     "name, value, reason",
     [
         ("loop_ordering_after_fusion", True, "what is fused"),
-        ("benchmark_combo_kernel", True, "concerns GPUs"),
-        ("cuda.compile_opt_level", "-O3", "concerns GPUs"),
-        ("max_autotune_gemm_search_space", "EXHAUSTIVE", "nothing is timed"),
+        ("benchmark_combo_kernel", True, "on GPUs"),
+        ("cuda.compile_opt_level", "-O3", "on GPUs"),
+        ("max_autotune_gemm_search_space", "EXHAUSTIVE", "max_autotune measures"),
         ("cpp.cxx", (None, "g++"), "without a C++ compiler"),
         ("use_fast_math", True, "the same in every run"),
         ("post_grad_custom_post_pass", print, "no FX graph"),
-        ("use_aoti", True, "nothing of them is packaged"),
+        ("use_aoti", True, "no C++ library"),
         ("reorder_for_peak_memory", 0, "memory is planned"),
     ],
 )
