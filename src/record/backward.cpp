@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include "guard/transforms.h"
+#include "record/recurrent.h"
 #include "record/tensors.h"
 
 namespace bolt::record {
@@ -107,8 +108,8 @@ bool is_better_apart(const Tape& tape) {
     });
   };
   return std::ranges::any_of(tape.entries, [&](const Entry& e) {
-    return (e.grad_mode && std::ranges::any_of(e.args, differs) &&
-            std::ranges::any_of(e.args, is_followed)) ||
+    const bool is_eagers = std::ranges::any_of(e.args, differs) || is_left_to_eager(tape, e, false);
+    return (e.grad_mode && is_eagers && std::ranges::any_of(e.args, is_followed)) ||
            e.op.operator_name().name == "torchbolt::begin_checkpoint";
   });
 }

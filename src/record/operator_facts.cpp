@@ -27,6 +27,10 @@ struct Row {
 constexpr Row kRows[] = {
     {"aten::resize_", kAny, &OperatorFacts::ends_region},
     {"aten::resize_as_", kAny, &OperatorFacts::ends_region},
+    {"aten::lstm", kAny, &OperatorFacts::recurrent},
+    {"aten::gru", kAny, &OperatorFacts::recurrent},
+    {"aten::rnn_tanh", kAny, &OperatorFacts::recurrent},
+    {"aten::rnn_relu", kAny, &OperatorFacts::recurrent},
     {"aten::set_", kAny, &OperatorFacts::ends_region},
     {"aten::as_strided_", kAny, &OperatorFacts::ends_region},
     {"aten::_local_scalar_dense", kAny, &OperatorFacts::ends_region, true},

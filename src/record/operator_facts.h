@@ -21,6 +21,7 @@ struct OperatorFacts {
   bool places = false;          ///< its last argument says where in a storage a view begins
   bool lifts = false;           ///< lift_fresh: announces a tensor that was filled through a pointer
   bool draws = false;           ///< random numbers, from a generator
+  bool recurrent = false;       ///< a whole layer over the steps of sequences
   bool has_out = false;         ///< its last argument is an out=
   bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
   /// Other processes take part in it: how often it is called, and in which order, is their affair, too.

@@ -19,8 +19,8 @@ namespace bolt::run {
 class Chain final : public Runnable {
  public:
   struct Piece {
-    std::shared_ptr<Trained> region;
-    Syms numbers;  ///< what it is given for those among its symbols, over the region's
+    std::shared_ptr<Runnable> region;  ///< a Trained, or a Replayed for what is left to eager
+    Syms numbers;                      ///< what it is given for those among its symbols, over the region's
   };
   /// `tape`, `wanted`: of the whole run. The pieces' tapes have its tensors' numbers; their inputs are those
   /// of the run and what earlier pieces give. `constants`: inputs of the run that the recorded run made of
@@ -37,7 +37,7 @@ class Chain final : public Runnable {
  private:
   /// Places of tensors: the region's inputs come first.
   struct Link {
-    std::shared_ptr<Trained> piece;
+    std::shared_ptr<Runnable> piece;
     Syms numbers;
     std::vector<size_t> inputs, results;
     std::vector<size_t> last;  ///< nobody reads these afterwards

@@ -6,8 +6,10 @@
 
 #include "autograd/pieces.h"
 #include "record/copy.h"
+#include "record/recurrent.h"
 #include "run/make_trained.h"
 #include "run/piece_sizes.h"
+#include "support/nesting.h"
 
 namespace bolt::run {
 namespace {
@@ -39,6 +41,7 @@ class Linking {
   std::vector<Chain::Piece> make(const autograd::Budget& budget, PieceSizes& sizes, const std::string& name,
                                  const Trace& trace, Stages& stages) {
     std::vector<Chain::Piece> made;
+    std::vector<std::shared_ptr<Trained>> trained;  // of those
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape)};
@@ -48,15 +51,22 @@ class Linking {
       lower::OverInputs over(piece.tape, piece.results,
                              {std::vector<bool>(piece.tape.inputs.size()), constants}, computed, "", known);
       known = over.anew({});
+      if (is_eagers(piece, over)) {
+        made.push_back(left_to_eager(piece, over, known, constants, sizes));
+        continue;
+      }
       auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
                                  known, "", trace, stages, place);
       note_gradients(piece, region->differentiable());
       for (TensorId id : region->saved()) kept_.insert(storage(id));
-      Syms numbers = sizes.end(piece.tape, over, known, *region);
-      made.push_back({std::move(region), std::move(numbers)});
+      std::vector<PieceSizes::Layout> results;
+      for (size_t i = 0; i < piece.results.size(); ++i)
+        results.push_back({region->shown_as(i).sizes, region->shown_as(i).strides});
+      made.push_back({region, sizes.end(over, known, *region, results)});
+      trained.push_back(std::move(region));
     }
-    for (size_t i = 0; i < made.size(); ++i)
-      made[i].region->finish_code(name + ", piece " + std::to_string(i + 1), stages);
+    for (size_t i = 0; i < trained.size(); ++i)
+      trained[i]->finish_code(name + ", piece " + std::to_string(i + 1), stages);
     return made;
   }
 
@@ -64,6 +74,52 @@ class Linking {
   Constants shared_constants() && { return std::move(shared_); }
 
  private:
+  static bool is_eagers(const Piece& piece, const lower::OverInputs& over) {
+    return piece.tape.entries.size() == 1 &&
+           record::is_left_to_eager(piece.tape, piece.tape.entries[0], over.any());
+  }
+
+  /// Its operator is called where autograd sees it, which keeps what it keeps in eager.
+  Chain::Piece left_to_eager(Piece& piece, const lower::OverInputs& over, const lower::Sizes& known,
+                             const Constants& constants, PieceSizes& sizes) {
+    auto region =
+        std::make_shared<Replayed>(record::copy_of(piece.tape), piece.results, "", constants, known.open());
+    region->facts.extern_calls = 1;
+    region->facts.functional_text = piece.tape.entries[0].op.operator_name().name + ", by eager\n";
+    std::vector<bool> differentiable;
+    std::vector<PieceSizes::Layout> results;
+    for (TensorId id : piece.results) {
+      differentiable.push_back(piece.tape.tensors[static_cast<size_t>(id)].requires_grad);
+      results.push_back(layout_by_eager(piece.tape, id, over, known));
+      kept_.insert(storage(id));
+    }
+    note_gradients(piece, differentiable);
+    for (TensorId id : piece.tape.inputs) kept_.insert(storage(id));
+    return {region, sizes.end(over, known, *region, results)};
+  }
+
+  static PieceSizes::Layout layout_by_eager(const Tape& piece, TensorId id, const lower::OverInputs& over,
+                                            const lower::Sizes& known) {
+    const record::TensorInfo& info = piece.tensors[static_cast<size_t>(id)];
+    const auto& given = piece.entries[0].results;
+    const auto at = std::ranges::find_if(given, [&](const record::Arg& r) { return r.tensors[0] == id; });
+    const TensorId source = record::source_of_size(piece.entries[0], static_cast<size_t>(at - given.begin()));
+    const record::TensorInfo& from = piece.tensors[static_cast<size_t>(source)];
+    PieceSizes::Layout layout{{info.sizes.begin(), info.sizes.end()}, Syms(info.sizes.size())};
+    const bool is_input = from.input >= 0;
+    const uint64_t differ = is_input ? over.dims()[static_cast<size_t>(from.input)] : 0;
+    for (size_t d = 0; d < info.sizes.size(); ++d)
+      if (differ >> d & 1 && info.sizes[d] == from.sizes[d])
+        layout.sizes[d] = known.resolve(tape_symbol(source, static_cast<int>(d)));
+    Sym run = 1;
+    const auto nesting = nesting_of(info.sizes, info.strides);
+    for (int d : nesting ? nesting->order : std::vector<int>()) {
+      layout.strides[static_cast<size_t>(d)] = run;
+      run *= layout.sizes[static_cast<size_t>(d)];
+    }
+    return layout;
+  }
+
   void note_gradients(const Piece& piece, const std::vector<bool>& differentiable) {
     for (size_t i = 0; i < piece.results.size(); ++i)
       requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];

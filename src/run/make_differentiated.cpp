@@ -9,6 +9,7 @@
 #include "autograd/early_cuts.h"
 #include "lower/attention_masks.h"
 #include "record/operator_facts.h"
+#include "record/recurrent.h"
 #include "run/make_chain.h"
 #include "support/error.h"
 
@@ -48,18 +49,34 @@ void check_order_of_collectives(const Recorded& r, const record::Tape& tape) {
                         ", beside hooks that wait for others");
 }
 
+/// What is left to eager is a piece of its own.
+std::vector<size_t> around_what_is_eagers(const record::Tape& tape, bool sizes_differ) {
+  std::vector<size_t> cuts;
+  for (size_t i = 0; i < tape.entries.size(); ++i) {
+    if (!record::is_left_to_eager(tape, tape.entries[i], sizes_differ)) continue;
+    if (i > 0) cuts.push_back(i);
+    if (i + 1 < tape.entries.size()) cuts.push_back(i + 1);
+  }
+  return cuts;
+}
+
+std::vector<size_t> united(std::vector<size_t> cuts, const std::vector<size_t>& more) {
+  cuts.insert(cuts.end(), more.begin(), more.end());
+  std::ranges::sort(cuts);
+  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
+  return cuts;
+}
+
 /// Cut where hooks wait for gradients, too, if that can be done.
 Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
          Stages& stages) {
   check_order_of_collectives(r, tape);
-  const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted);
-  std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
+  const std::vector<size_t> cuts =
+      united(autograd::cuts(tape, r.wanted), around_what_is_eagers(tape, over_inputs.any()));
+  const std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
-  more.insert(more.end(), cuts.begin(), cuts.end());
-  std::ranges::sort(more);
-  more.erase(std::unique(more.begin(), more.end()), more.end());
   try {
-    return in_pieces(r, tape, more, over_inputs, sizes, stages);
+    return in_pieces(r, tape, united(cuts, more), over_inputs, sizes, stages);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Unsupported) throw;
     return in_pieces(r, tape, cuts, over_inputs, sizes, stages);

@@ -110,8 +110,8 @@ Sym PieceSizes::over_region(Sym s, const lower::OverInputs& over, const lower::S
   }));
 }
 
-Syms PieceSizes::end(const Tape& piece, const lower::OverInputs& over, const lower::Sizes& sizes,
-                     const Trained& made) {
+Syms PieceSizes::end(const lower::OverInputs& over, const lower::Sizes& sizes, const Runnable& made,
+                     const std::vector<Layout>& results) {
   for (SizeFact f : sizes.facts()) {
     f.a = over_region(f.a, over, sizes);
     f.b = over_region(f.b, over, sizes);
@@ -120,13 +120,9 @@ Syms PieceSizes::end(const Tape& piece, const lower::OverInputs& over, const low
   }
   for (size_t i = 0; i < made.wanted().size(); ++i) {
     const TensorId id = made.wanted()[i];
-    const TensorInfo& info = told_of(piece, id);
-    Layout layout{Syms(info.sizes.begin(), info.sizes.end()), Syms(info.strides.begin(), info.strides.end())};
-    const lower::TensorOut& shown = made.shown_as(i);
-    for (size_t d = 0; d < layout.sizes.size(); ++d) {
-      layout.sizes[d] = over_region(shown.sizes[d], over, sizes);
-      layout.strides[d] = over_region(shown.strides[d], over, sizes);
-    }
+    Layout layout = results[i];
+    for (Sym& s : layout.sizes) s = over_region(s, over, sizes);
+    for (Sym& s : layout.strides) s = over_region(s, over, sizes);
     crossing_[id] = std::move(layout);
     for_each_size(id, [&](size_t d, Sym size) { known_[tape_symbol(id, static_cast<int>(d))] = size; });
   }

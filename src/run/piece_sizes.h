@@ -12,30 +12,32 @@
 
 #include "lower/settle.h"
 #include "record/tape.h"
-#include "run/trained.h"
+#include "run/runnable.h"
 
 namespace bolt::run {
 
 class PieceSizes {
  public:
+  /// Of what a piece gives, over its own symbols.
+  struct Layout {
+    Syms sizes, strides;
+  };
+
   /// `sizes`: of the region, as they are before a piece is made.
   PieceSizes(const record::Tape& run, const lower::OverInputs& region, const lower::Sizes& sizes)
       : run_(run), region_(region), sizes_(sizes) {}
 
   /// Gives the piece arguments of its own, over sizes of its own inputs.
   lower::Sizes begin(record::Tape& piece);
-  /// It has been made, and rests on `sizes`. Gives what the numbers are that it is to be given with each
-  /// call.
-  Syms end(const record::Tape& piece, const lower::OverInputs& over, const lower::Sizes& sizes,
-           const Trained& made);
+  /// A piece has been made, and rests on `sizes`. Gives what the numbers are that it is to be given with each
+  /// call. `results`: one for each that is wanted of it.
+  Syms end(const lower::OverInputs& over, const lower::Sizes& sizes, const Runnable& made,
+           const std::vector<Layout>& results);
 
   /// What pieces take for granted of the region's sizes.
   const std::vector<SizeFact>& facts() const { return facts_; }
 
  private:
-  struct Layout {
-    Syms sizes, strides;
-  };
   /// Of one input, by size or stride.
   template <class Each>
   void for_each_size(record::TensorId id, Each each) const;

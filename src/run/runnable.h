@@ -63,6 +63,8 @@ class Runnable {
 
   /// Whether run() may throw.
   bool can_fail() const { return can_fail_; }
+  /// Whether it may before its results are there: hooks of saved tensors raise later.
+  virtual bool forward_can_fail() const { return can_fail_; }
   /// Long enough to let other threads have the interpreter meanwhile.
   bool releases_gil() const { return releases_gil_; }
   /// It calls torch's operators where autograd sees them.

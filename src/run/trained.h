@@ -81,6 +81,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
           std::unordered_map<int, at::Tensor> constants);
 
   std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
+  bool forward_can_fail() const override { return p_.forward->can_fail(); }
   std::string graph_text() const override;
   std::string plan_text() const override;
   std::vector<StepFacts> costs() const override;
@@ -90,7 +91,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   // ---- for a chain of them
   const std::vector<bool>& differentiable() const { return p_.differentiable; }
-  bool forward_can_fail() const { return p_.forward->can_fail(); }
   const std::vector<record::TensorId>& saved() const { return p_.saved; }
   /// How the output lies, over symbols().
   const lower::TensorOut& shown_as(size_t output) const {
