@@ -36,13 +36,22 @@ void collect_divided(Sym s, Syms* out) {
   for (Sym arg : n.args) collect_divided(arg, out);
 }
 
-/// The divisions by numbers.
+/// The divisions.
 void collect_quotients(Sym s, std::vector<const SymNode*>* out) {
   if (s.is_const()) return;
   const SymNode& n = *s.node();
   for (Sym arg : n.args) collect_quotients(arg, out);
-  if ((n.op == SymOp::FloorDiv || n.op == SymOp::Mod) && n.args[1].is_const() && n.args[1].value() > 1)
-    out->push_back(&n);
+  if ((n.op == SymOp::FloorDiv || n.op == SymOp::Mod) && !n.args[1].is_const(1)) out->push_back(&n);
+}
+
+/// Each symbol of one with each of the other.
+void pair_symbols(Sym a, Sym b, std::vector<std::pair<Sym, Sym>>* out) {
+  Syms of_a, of_b;
+  collect_symbols(a, &of_a);
+  collect_symbols(b, &of_b);
+  for (Sym x : of_a)
+    for (Sym y : of_b)
+      if (x != y) out->push_back({x, y});
 }
 
 /// Divides a sum by what all its numbers are multiples of: it is 0 where the sum is. Gives the quotient.
@@ -243,12 +252,26 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
   return false;
 }
 
-/// Solves `a == b` by a symbol for what is left of a size when it is divided.
+/// Solves `a == b` where what is divided holds the divisor once two sizes that were the same number are the
+/// same symbol (`mask.view(tokens.size(0), -1)` has as many rows as before), or by a symbol for what is left
+/// of a size when it is divided by a number.
 bool Sizes::divide(Sym a, Sym b, const std::string& where) {
   std::vector<const SymNode*> quotients;
   collect_quotients(a, &quotients);
   collect_quotients(b, &quotients);
-  for (const SymNode* quotient : quotients)
+  std::vector<std::pair<Sym, Sym>> pairs;
+  for (const SymNode* quotient : quotients) pair_symbols(quotient->args[0], quotient->args[1], &pairs);
+  for (const bool one_dimension : {true, false})  // a batch is most likely the same batch
+    for (auto [x, y] : pairs) {
+      const SymbolRow *of_x = find(x), *of_y = find(y);
+      if (!of_x || of_x->from != From::input || !of_y || of_y->from != From::input) continue;
+      if (of_x->hint != of_y->hint || (of_x->dim == of_y->dim) != one_dimension) continue;
+      const auto [from, to] = of_x < of_y ? std::pair(y, x) : std::pair(x, y);  // the later gives way
+      auto as_one = [from = from, to = to](Sym s) { return s == from ? to : s; };
+      if (substitute(a - b, as_one) == Sym(0) && replace(from, to, where)) return true;
+    }
+  for (const SymNode* quotient : quotients) {
+    if (!quotient->args[1].is_const()) continue;
     for (const SymTerm& t : sum_terms(quotient->args[0], nullptr)) {
       const int64_t divisor = quotient->args[1].value() / std::gcd(quotient->args[1].value(), t.coef);
       Syms inside;
@@ -269,6 +292,7 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
         return true;
       }
     }
+  }
   return false;
 }
 

@@ -474,3 +474,32 @@ def test_sizes_that_grow_together():
             torch.testing.assert_close(got, want)
             _, keys, values = got
     assert torchbolt.stats()["recompiles"] == 1
+
+
+def test_a_divisor_is_a_size_of_what_it_divides():
+    """A mask is seen with as many rows as there are tokens' rows: that becomes one size, and all stay symbols."""
+
+    def fn(tokens, mask):
+        return tokens.sum() + mask.view(tokens.size(0), -1).cumsum(-1)
+
+    compiled = torchbolt.compile(fn)
+    for b, n, m in [(2, 5, 5), (2, 1, 6), (2, 1, 7), (3, 1, 8), (4, 1, 9)]:
+        tokens, mask = torch.randn(b, n), torch.randn(b, m)
+        torch.testing.assert_close(compiled(tokens, mask), fn(tokens, mask))
+    assert regions(compiled) == 2
+    tokens, mask = torch.randn(4, 1), torch.randn(2, 6)  # other rows than the tokens: recorded again
+    torch.testing.assert_close(compiled(tokens, mask), fn(tokens, mask))
+    assert regions(compiled) == 3
+
+
+def test_a_divisor_among_several_sizes_of_one_number():
+    """The size of the same dimension is taken for the divisor."""
+
+    def fn(x, y):
+        return y.view(x.size(1), -1) * 2
+
+    compiled = torchbolt.compile(fn, dynamic=True)
+    for b, n in [(4, 4), (3, 5), (2, 6)]:
+        x, y = torch.randn(b, n), torch.randn(b, n)
+        torch.testing.assert_close(compiled(x, y), fn(x, y))
+    assert regions(compiled) == 1
