@@ -42,14 +42,27 @@ bool refuse(const Site& site, const Given& given, const std::string& why) {
   return true;
 }
 
-std::string limit_message(Callable* self, const Site& site, const Given& given) {
+/// Of all places of a callable.
+size_t count_entries(Callable* self) {
+  size_t all = self->state->start.entries.size();
+  for (const auto& [place, other] : self->state->sites) all += other->entries.size();
+  return all;
+}
+
+/// Which limit keeps a place from getting one more entry.
+enum class Limit : int8_t { none, of_place, of_callable };
+
+std::string limit_message(Callable* self, const Site& site, const Given& given, Limit limit) {
   std::string message = "torchbolt: " + name_of(self);
-  if (site.entries.empty()) return message + " could not be compiled and now runs eagerly.";
-  return message + " was compiled " + std::to_string(site.entries.size()) +
-         " times (recompile_limit) and now runs eagerly where none of them fits. The last guard that "
-         "failed: " +
-         failed_guard(site, given) +
-         "\nIf this value changes often, pass it as a tensor, or raise recompile_limit.";
+  if (limit == Limit::none) return message + " could not be compiled and now runs eagerly.";
+  const size_t count = limit == Limit::of_place ? site.entries.size() : count_entries(self);
+  message += " was compiled " + std::to_string(count) + " times (" +
+             (limit == Limit::of_place ? "recompile_limit" : "accumulated_recompile_limit") +
+             ") and now runs eagerly where none of them fits.";
+  if (const std::string failed = failed_guard(site, given); !failed.empty())
+    message += " The last guard that failed: " + failed;
+  return message + "\nIf this value changes often, pass it as a tensor, or raise " +
+         (limit == Limit::of_place ? "recompile_limit." : "accumulated_recompile_limit.");
 }
 
 /// Does the run stand in a loop over what is counted or listed?
@@ -59,12 +72,10 @@ bool is_in_loop(const Given& given) {
 }
 
 /// Has so much been compiled that this place gets no further entry?
-bool reached_limit(Callable* self, const Site& site, const Given& given) {
+Limit reached_limit(Callable* self, const Site& site, const Given& given) {
   const Settings& settings = Settings::get();
   const int64_t limit =
       self->options->recompile_limit ? self->options->recompile_limit : settings.recompile_limit.load();
-  size_t all = self->state->start.entries.size();
-  for (const auto& [place, other] : self->state->sites) all += other->entries.size();
   // Behind the end of a region in a loop over modules lies one place for all of them: how many classes of
   // objects come along there is the program's, and no value that goes on changing.
   auto alike = [&](const auto& entry) {
@@ -75,10 +86,11 @@ bool reached_limit(Callable* self, const Site& site, const Given& given) {
   constexpr int64_t kTurns = 4;
   const auto here = static_cast<int64_t>(site.entries.size());
   const int64_t limit_alike = is_in_loop(given) ? kTurns * limit : limit;
-  return here >= kClasses * limit ||
-         (here >= limit_alike &&
-          std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit_alike) ||
-         static_cast<int64_t>(all) >= settings.accumulated_recompile_limit;
+  if (here >= kClasses * limit ||
+      (here >= limit_alike && std::count_if(site.entries.begin(), site.entries.end(), alike) >= limit_alike))
+    return Limit::of_place;
+  const bool all = static_cast<int64_t>(count_entries(self)) >= settings.accumulated_recompile_limit;
+  return all ? Limit::of_callable : Limit::none;
 }
 
 }  // namespace
@@ -100,15 +112,16 @@ bool stance_forbids(Callable* self, const Site& site, const Given& given) {
 }
 
 bool is_full(Callable* self, Site& site, const Given& given) {
-  const bool full = reached_limit(self, site, given);
+  const Limit limit = reached_limit(self, site, given);
+  const bool full = limit != Limit::none;
   if (!full && site.hopeless < kHopeless) return false;
   if (full && !site.entries.empty() && count_computing(site) == 0) return true;  // eager is given no operator
   note_eager_call(self, full ? Why::none_fits : Why::never_kept);
   if (full && (self->options->fullgraph || Settings::get().fail_on_recompile_limit_hit)) {
-    set_exception("FailOnRecompileLimitHit", limit_message(self, site, given));
+    set_exception("FailOnRecompileLimitHit", limit_message(self, site, given, limit));
     return true;
   }
-  if (!std::exchange(site.warned, true)) warn(limit_message(self, site, given));
+  if (!std::exchange(site.warned, true)) warn(limit_message(self, site, given, limit));
   return true;
 }
 

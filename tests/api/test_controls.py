@@ -668,6 +668,20 @@ def test_a_call_warns_of_nothing_that_eager_does_not_warn_of(caplog):
     assert not said and "recompile_limit" in caplog.text
 
 
+def test_a_place_that_gets_no_entry_names_the_limit_that_was_reached(caplog):
+    """Behind the end of a region lies a place without entries, which is not a failure to compile it."""
+
+    def fn(x):
+        y = x + 1
+        torchbolt.graph_break()
+        return y * 2
+
+    with torchbolt.config.patch(accumulated_recompile_limit=1):
+        assert torch.equal(torchbolt.compile(fn)(torch.ones(3)), fn(torch.ones(3)))
+    assert "compiled 1 times (accumulated_recompile_limit)" in caplog.text
+    assert "could not be compiled" not in caplog.text
+
+
 def test_tensors_where_a_list_of_numbers_is_taken(caplog):
     """What torch.optim hands on where it is told that it is compiled: recorded, and where the place is full."""
 
