@@ -4,6 +4,7 @@
 #include "interp/errors.h"
 #include "interp/generator.h"
 #include "interp/special.h"
+#include "python/py_ref.h"
 
 namespace bolt::interp {
 
@@ -240,8 +241,38 @@ int Semantics::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
   return _PySet_Update(set, iterable);
 }
 
-int Semantics::dict_update(Frame&, PyObject* dict, PyObject* mapping) {
-  if (PyDict_Update(dict, mapping) == 0) return 0;
+bool maps_in_python(PyObject* mapping) {
+  PyTypeObject* type = Py_TYPE(mapping);
+  if (PyDict_Check(mapping) && type->tp_iter == PyDict_Type.tp_iter)
+    return false;  // as its entries lie there
+  return type->tp_as_mapping && type->tp_as_mapping->mp_subscript == python_slots.get_item;
+}
+
+namespace {
+
+/// What PyDict_Update and _PyDict_MergeEx do with a mapping: all keys first, then an item for each.
+int add_entries(Semantics& s, Frame& frame, PyObject* dict, PyObject* mapping, bool once) {
+  static PyObject* const name = PyUnicode_InternFromString("keys");
+  PyRef method = PyRef::steal(s.get_attr(frame, mapping, name));
+  PyRef found = PyRef::steal(method ? s.call(frame, method.get(), nullptr, 0, nullptr) : nullptr);
+  PyRef keys = PyRef::steal(found ? PyList_New(0) : nullptr);
+  if (!keys || s.list_extend(frame, keys.get(), found.get()) < 0) return -1;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    const int known = once ? PyDict_Contains(dict, key) : 0;
+    if (known > 0) PyErr_SetObject(PyExc_KeyError, PyRef::steal(PyTuple_Pack(1, key)).get());
+    if (known != 0) return -1;
+    PyRef value = PyRef::steal(s.get_item(frame, mapping, key));
+    if (!value || s.map_add(frame, dict, key, value.get()) < 0) return -1;
+  }
+  return 0;
+}
+
+}  // namespace
+
+int Semantics::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
+  const bool ours = maps_in_python(mapping);
+  if ((ours ? add_entries(*this, frame, dict, mapping, false) : PyDict_Update(dict, mapping)) == 0) return 0;
   if (PyErr_ExceptionMatches(PyExc_AttributeError)) {
     PyErr_Clear();
     type_error("'%.200s' object is not a mapping", mapping);
@@ -249,8 +280,10 @@ int Semantics::dict_update(Frame&, PyObject* dict, PyObject* mapping) {
   return -1;
 }
 
-int Semantics::dict_merge(Frame&, PyObject* dict, PyObject* mapping, PyObject* callable) {
-  if (_PyDict_MergeEx(dict, mapping, 2) == 0) return 0;
+int Semantics::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
+  const bool ours = maps_in_python(mapping);
+  if ((ours ? add_entries(*this, frame, dict, mapping, true) : _PyDict_MergeEx(dict, mapping, 2)) == 0)
+    return 0;
   star_kwargs_error(callable, mapping);
   return -1;
 }

@@ -156,6 +156,11 @@ void star_kwargs_error(PyObject* callable, PyObject* kwargs) {
                  Py_TYPE(kwargs)->tp_name);
     Py_DECREF(name);
   } else if (PyErr_ExceptionMatches(PyExc_KeyError)) {
+#if !BOLT_PY312
+    // A KeyError that the mapping's own code raised is an object already: only C's own are about keywords.
+    PyObject* raised = PyThreadState_Get()->curexc_value;
+    if (!raised || !PyTuple_Check(raised)) return;
+#endif
     PyObject* exception = take_raised();
     PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(exception)->args;
     PyObject* name = nullptr;

@@ -32,4 +32,7 @@ CallStart start_descriptor(Semantics& semantics, Frame& frame, PyObject* descrip
 /// What `descriptor` (found on the class) gives for `object`; only if getter_is_python.
 CallStart start_getter(Semantics& semantics, Frame& frame, PyObject* descriptor, PyObject* object);
 
+/// True if taking the entries of `mapping` (`{**mapping}`, `f(**mapping)`) would enter Python code.
+bool maps_in_python(PyObject* mapping);
+
 }  // namespace bolt::interp

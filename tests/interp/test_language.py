@@ -1,10 +1,12 @@
 # tests/interp/test_language.py
 """Every kind of statement and expression: our interpreter against CPython on the same function."""
 
+import collections
 import dataclasses
 import enum
 import functools
 import sys
+import types
 
 import pytest
 
@@ -127,6 +129,65 @@ def positional(a, b, /):
 )
 def test_calls(same, call):
     same(call)
+
+
+class Mapped:
+    """A mapping in Python; what is asked of it is written down."""
+
+    def __init__(self, **items):
+        self.items, self.asked = items, []
+
+    def keys(self):
+        self.asked.append("keys")
+        yield from self.items
+
+    def __getitem__(self, key):
+        self.asked.append(key)
+        value = self.items[key]
+        if isinstance(value, type):
+            raise value(key)
+        return value
+
+
+class OtherKeys(dict):
+    def __iter__(self):
+        return iter("ab")
+
+    def __getitem__(self, key):
+        return key * 2
+
+
+class OtherItems(dict):
+    def __getitem__(self, key):
+        raise AssertionError("C takes the entries as they lie there")
+
+
+MAPPINGS = {
+    "plain": lambda: Mapped(a=1, b=2),
+    "user_dict": lambda: collections.UserDict(a=1, b=2),
+    "chain": lambda: collections.ChainMap({"a": 1}, {"b": 2}),
+    "proxy": lambda: types.MappingProxyType({"a": 1, "b": 2}),
+    "other_keys": lambda: OtherKeys(a=1, b=2),
+    "other_items": lambda: OtherItems(a=1, b=2),
+    "attribute_error": lambda: Mapped(a=1, b=AttributeError),
+    "key_error": lambda: Mapped(a=1, b=KeyError),
+    "value_error": lambda: Mapped(a=1, b=ValueError),
+    "no_keys": lambda: object(),
+}
+
+
+@pytest.mark.parametrize("name", MAPPINGS)
+def test_entries_of_a_mapping(same, name):
+    """`{**mapping}` and `f(**mapping)`: all keys first, then an item for each; errors are CPython's."""
+
+    def entries(use):
+        mapping = MAPPINGS[name]()
+        return use(mapping), getattr(mapping, "asked", None)
+
+    same(entries, lambda mapping: two(**mapping))
+    same(entries, lambda mapping: two(**mapping, **{}))
+    same(entries, lambda mapping: list({"b": 3, **mapping, "c": 4}.items()))
+    same(entries, lambda mapping: two(**{"a": 3}, **mapping))
 
 
 class Vector:

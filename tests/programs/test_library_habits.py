@@ -98,7 +98,30 @@ def grouped_tensors(x):
     return [t * 2 for (tensors,), _ in grouped.values() for t in tensors]
 
 
+class Batch:
+    """A mapping in Python, as tokenizers and collators of transformers give their tensors."""
+
+    def __init__(self, data):
+        self.data = data
+
+    def keys(self):
+        return self.data.keys()
+
+    def __getitem__(self, key):
+        return self.data[key]
+
+
+def shifted(ids, mask, by=1.0):
+    return ids * mask + by
+
+
+def batches_as_keywords(x):
+    batch = Batch({"ids": x, "mask": x > 0})
+    return shifted(**batch) + shifted(**{**batch, "by": 2.0})
+
+
 ONE_REGION = [
+    batches_as_keywords,
     pairs_of_classes,
     subclasses,
     scripted,

@@ -8,6 +8,7 @@
 #include "guard/iterators.h"
 #include "interp/async_generator.h"
 #include "interp/generator.h"
+#include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/reads/membership.h"
@@ -617,6 +618,7 @@ int Recording::set_update(Frame& frame, PyObject* set, PyObject* iterable) {
 }
 
 int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
+  if (interp::maps_in_python(mapping)) return Semantics::dict_update(frame, dict, mapping);
   if (on) world.own_numbers_of(mapping), touch(frame, mapping);
   if (on && PyDict_Check(mapping)) world.followed_keys.puts_keys(dict, mapping);
   if (on) world.writes.about_to_update(dict, mapping);
@@ -625,6 +627,11 @@ int Recording::dict_update(Frame& frame, PyObject* dict, PyObject* mapping) {
 }
 
 int Recording::dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) {
+  if (interp::maps_in_python(mapping)) {
+    const int status = Semantics::dict_merge(frame, dict, mapping, callable);
+    if (on) world.followed_keys.use_keys(dict);  // names of parameters
+    return status;
+  }
   if (on) world.own_numbers_of(mapping), touch(frame, mapping);
   if (on) world.followed_keys.use_keys(mapping);  // names of parameters
   if (on) world.writes.about_to_update(dict, mapping);
