@@ -397,6 +397,13 @@ DType common_dtype(const NodeInMaking& s, int from = 0) {
   return s.type(from).dtype;
 }
 
+/// Halves stand for the same numbers in float32. Only code of ours multiplies by them as they are
+/// (loops/narrow_weights.h).
+bool may_have_narrow_weights(const NodeInMaking& s) {
+  return (s.op == Op::linear || s.op == Op::conv) && s.type(0).dtype == DType::F32 &&
+         compute_type(s.type(1).dtype) == DType::F32;
+}
+
 DType own_dtype(const NodeInMaking& s) {
   if (s.op == Op::where) {
     BOLT_CHECK(s.type(0).dtype == DType::Bool, "where on ", dtype_name(s.type(0).dtype));
@@ -405,7 +412,8 @@ DType own_dtype(const NodeInMaking& s) {
   if (op_info(s.op).kind == OpKind::Library) {  // an attention mask may be b8
     for (int i = 1; i < s.count(); ++i)
       BOLT_CHECK(s.type(i).dtype == s.type(0).dtype ||
-                     (s.op == Op::sdpa && i == 3 && s.type(3).dtype == DType::Bool),
+                     (s.op == Op::sdpa && i == 3 && s.type(3).dtype == DType::Bool) ||
+                     (may_have_narrow_weights(s) && i == 1),
                  s.name(), " of ", dtype_name(s.type(0).dtype), " and ", dtype_name(s.type(i).dtype));
   }
   return s.type(0).dtype;

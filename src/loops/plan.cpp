@@ -13,6 +13,7 @@
 #include "loops/in_place.h"
 #include "loops/layout.h"
 #include "loops/merge_products.h"
+#include "loops/narrow_weights.h"
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "loops/space.h"
@@ -43,6 +44,7 @@ class Planner {
     if (merge_products(g, options_)) g.renumber();
     if (end_in_activations(g, options_)) g.renumber();
     choose_layouts(g, options_);
+    if (narrow_weights(g, options_)) g.renumber();
     give_bases_memory(g);
     fusion_ = fuse(g, options_);
     buffer_of_.assign(fusion_.strides.size(), -1);

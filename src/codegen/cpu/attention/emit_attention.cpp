@@ -279,7 +279,7 @@ class AttentionEmitter {
     shape.vectors = panel.vectors;
     shape.lanes = s_.lanes;
     shape.last_lanes = panel.last_lanes;
-    shape.wide_b = k_.pairs;
+    if (k_.pairs) shape.b = DType::BF16;
     shape.k = {{1, s_.width()}};
     shape.b_step = k_.v.row;
     for (int64_t r = 0; r < rows; ++r) shape.row_offsets.push_back(r);

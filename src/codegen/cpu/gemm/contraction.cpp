@@ -84,6 +84,7 @@ std::optional<GemmKernel> as_gemm(const ConvKernel& c) {
   gemm.a = {c.x, c.x_col, 1, false};
   gemm.b = {c.w, 0, 0, true};
   gemm.pairs = c.pairs;
+  gemm.weights = c.weights;
   return gemm;
 }
 
@@ -120,29 +121,35 @@ TileSchedule choose_schedule(const Contraction& c, const Target& target, int64_t
 }
 
 int64_t packed_floats(const Contraction& c, const TileSchedule& schedule) {
+  auto floats = [](int64_t numbers, DType dtype) { return (numbers * dtype_bytes(dtype) + 3) / 4; };
   if (const ConvKernel* conv = conv_of(c)) {
     return conv->depthwise() ? packed_depthwise_size(*conv, schedule.lanes)
-                             : packed_size(*conv, schedule.width());
+                             : floats(packed_size(*conv, schedule.width()), conv->weights);
   }
   const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
-  return gemm.b.packed ? packed_size(gemm.k, gemm.n, schedule.width()) : 0;
+  return gemm.b.packed ? floats(packed_size(gemm.k, gemm.n, schedule.width()), gemm.weights) : 0;
 }
 
 void pack_weights(const Contraction& c, const TileSchedule& schedule, const void* w,
                   const std::vector<int64_t>& strides, float* packed) {
   const auto* numbers = static_cast<const float*>(w);
   const auto* halves = static_cast<const uint16_t*>(w);
+  auto* packed_halves = reinterpret_cast<uint16_t*>(packed);
   if (const ConvKernel* conv = conv_of(c)) {
     BOLT_CHECK(strides.size() == 3 || strides.size() == 4, print(*conv),
                ": weights need three or four strides");
     const int64_t four[4] = {strides[0], strides[1], strides.size() == 4 ? strides[2] : 0, strides.back()};
     if (conv->pairs) return pack_conv_pairs(*conv, halves, four, schedule.width(), packed);
     if (conv->depthwise()) return pack_depthwise(*conv, numbers, four, schedule.lanes, packed);
+    if (conv->weights != DType::F32)
+      return pack_conv_halves(*conv, halves, four, schedule.width(), packed_halves);
     return pack_conv(*conv, numbers, four, schedule.width(), packed);
   }
   const GemmKernel& gemm = std::get<GemmKernel>(c.shape);
   BOLT_CHECK(strides.size() == 2, print(gemm), ": weights need two strides");
   if (gemm.pairs) return pack_pairs(halves, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
+  if (gemm.weights != DType::F32)
+    return pack_halves(halves, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed_halves);
   pack_matrix(numbers, gemm.k, gemm.n, strides[1], strides[0], schedule.width(), packed);
 }
 

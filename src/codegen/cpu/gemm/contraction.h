@@ -51,7 +51,7 @@ BOLT_API TileSchedule choose_schedule(const Contraction& contraction, const Targ
                                       int64_t m_hint = 128);
 BOLT_API int64_t packed_floats(const Contraction& contraction, const TileSchedule& schedule);
 /// `w`: as layers hold it, any strides: [n, k] of a linear layer, [out, in / groups, kh, kw] of a
-/// convolution, kh missing where it has one spatial dimension; bfloat16 for pairs.
+/// convolution, kh missing where it has one spatial dimension; of the kernel's type, bfloat16 for pairs.
 BOLT_API void pack_weights(const Contraction& contraction, const TileSchedule& schedule, const void* w,
                            const std::vector<int64_t>& strides, float* packed);
 /// For a batch with other kernels (codegen/cpu/batch.h).

@@ -37,6 +37,12 @@ class ConvEmitter {
       copied_ = b_.CreateAlloca(b_.getInt64Ty());
       b_.CreateStore(i64(b_, -1), copied_);
     }
+    if (s_.widened) {
+      llvm::AllocaInst* slot = b_.CreateAlloca(
+          llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(s_.widened * k() * s_.width())));
+      slot->setAlignment(llvm::Align(64));
+      widened_ = slot;
+    }
     if (s_.matrix_step) height_ = emit_amx_begin(b_, i64(b_, c_.out_width()), s_.matrix_step);
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task); });
     if (s_.matrix_step) emit_amx_end(b_);
@@ -75,6 +81,7 @@ class ConvEmitter {
     shape.pairs = c_.pairs;
     shape.vectors = s_.vectors;
     shape.lanes = s_.lanes;
+    shape.b = s_.widened ? DType::F32 : c_.weights;
     shape.prefetch = s_.prefetch;
     shape.k = k_nest();
     shape.b_step = s_.width();
@@ -138,8 +145,10 @@ class ConvEmitter {
         b_.CreateStore(rest, copied_);
       });
     }
+    if (s_.widened && !s_.rows_inside) widen_panels(first_panel, last_panel);
     if (s_.rows_inside) {
       emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
+        if (s_.widened) widen_panels(panel, b_.CreateAdd(panel, i64(b_, 1)));
         emit_pixels(first_band, last_band,
                     [&](llvm::Function* tile, Value* y, Value* x) { emit_tile(tile, y, x, panel); });
       });
@@ -194,12 +203,20 @@ class ConvEmitter {
       col = b_.CreateAdd(b_.CreateMul(group, i64(b_, group_out())), in_group);
       left = b_.CreateSub(i64(b_, group_out()), in_group);
     }
-    Value* weights = float_at(b_, w_, b_.CreateMul(panel, i64(b_, k() * s_.width())));
+    Value* weights = widened_ ? float_at(b_, widened_, numbers_of(b_.CreateSub(panel, first_widened_)))
+                              : number_at(b_, c_.weights, w_, numbers_of(panel));
     Value* image_row = b_.CreateAdd(b_.CreateMul(image_, i64(b_, c_.out_height())), y);
     Value* row = b_.CreateAdd(b_.CreateMul(image_row, i64(b_, c_.out_width())), x);
     std::vector<Value*> more;
     if (s_.matrix_step) more = {b_.CreateSub(i64(b_, c_.out_width()), x), height_};
     call_tile(b_, tile, args_, {a, weights, row, col, left, more});
+  }
+
+  Value* numbers_of(Value* panels) { return b_.CreateMul(panels, i64(b_, k() * s_.width())); }
+  void widen_panels(Value* first, Value* last) {
+    first_widened_ = first;
+    emit_widened_copy(b_, c_.weights, s_.lanes, widened_, number_at(b_, c_.weights, w_, numbers_of(first)),
+                      numbers_of(b_.CreateSub(last, first)));
   }
 
   /// Input rows that output rows [first_row_, last_row) need, with zeros around the image.
@@ -264,12 +281,14 @@ class ConvEmitter {
   Value* x_ = nullptr;
   Value* w_ = nullptr;
   Value* scratch_ = nullptr;
+  Value* widened_ = nullptr;            // panels of weights made float32
   Value* height_ = nullptr;             // of matrix registers
   llvm::AllocaInst* copied_ = nullptr;  // which strip of which image scratch_ holds
   // of the task being emitted
   Value* image_ = nullptr;
   Value* x_image_ = nullptr;
   Value* first_row_ = nullptr;
+  Value* first_widened_ = nullptr;  // panel
 };
 
 }  // namespace

@@ -38,6 +38,7 @@ class GemmEmitter {
     b_base_ = load_buffer(b_, args_.buffers, kernel_.b.buffer);
     if (packs_a()) a_scratch_ = reserve(s_.row_block * s_.rows * kernel_.k);
     if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
+    if (s_.widened) b_scratch_ = reserve(s_.widened * kernel_.k * s_.width());
     if (s_.k_block) sums_ = reserve((s_.row_block * s_.rows + kMatrixRows) * s_.width());
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
     if (s_.matrix_step) emit_amx_end(b_);
@@ -57,6 +58,7 @@ class GemmEmitter {
     shape.vectors = s_.vectors;
     shape.lanes = s_.lanes;
     shape.pairs = kernel_.pairs;
+    shape.b = s_.widened ? DType::F32 : kernel_.weights;
     shape.prefetch = kernel_.b.packed ? s_.prefetch : 0;
     shape.k = {{kernel_.k, 1}};
     shape.b_step = kernel_.b.packed || packs_b() ? s_.width() : kernel_.b.row_stride;
@@ -116,8 +118,10 @@ class GemmEmitter {
     Value* last_panel = minimum(b_.CreateAdd(first_panel, i64(b_, s_.col_block)), i64(b_, panels()));
     locate_batch();
     if (packs_a()) pack_rows(first_tile, last_tile);
+    if (s_.widened && !s_.rows_inside) widen_panels(first_panel, last_panel);
     if (s_.rows_inside) {
       emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
+        if (s_.widened) widen_panels(panel, b_.CreateAdd(panel, i64(b_, 1)));
         Value* b_panel = panel_pointer(panel);
         auto all_rows = [&] {
           emit_rows(first_tile, last_tile,
@@ -213,14 +217,22 @@ class GemmEmitter {
   }
 
   Value* panel_pointer(Value* panel) {
-    if (kernel_.b.packed)
-      return float_at(b_, b_matrix_, b_.CreateMul(panel, i64(b_, kernel_.k * s_.width())));
+    if (s_.widened) return float_at(b_, b_scratch_, numbers_of(b_.CreateSub(panel, first_widened_)));
+    if (kernel_.b.packed) return number_at(b_, kernel_.weights, b_matrix_, numbers_of(panel));
     Value* col = b_.CreateMul(panel, i64(b_, s_.width()));
     Value* from = float_at(b_, b_matrix_, b_.CreateMul(col, i64(b_, kernel_.b.col_stride)));
     if (!packs_b()) return from;
     emit_pack_panel(b_, {from, kernel_.b.row_stride, kernel_.b.col_stride}, kernel_.k, s_.lanes, s_.vectors,
                     masked() ? b_.CreateSub(i64(b_, kernel_.n), col) : nullptr, b_scratch_);
     return b_scratch_;
+  }
+
+  Value* numbers_of(Value* panels) { return b_.CreateMul(panels, i64(b_, kernel_.k * s_.width())); }
+  void widen_panels(Value* first, Value* last) {
+    first_widened_ = first;
+    emit_widened_copy(b_, kernel_.weights, s_.lanes, b_scratch_,
+                      number_at(b_, kernel_.weights, b_matrix_, numbers_of(first)),
+                      numbers_of(b_.CreateSub(last, first)));
   }
 
   /// Copies the task's rows of a transposed A into rows that follow each other.
@@ -272,6 +284,7 @@ class GemmEmitter {
   Value* a_ = nullptr;
   Value* b_matrix_ = nullptr;
   Value* scratch_row_ = nullptr;
+  Value* first_widened_ = nullptr;
   // of blocks of K: sums of the task's rows against one panel
   Value* sums_ = nullptr;
   Value* task_row_ = nullptr;

@@ -73,6 +73,36 @@ Value* float_at(IRBuilder<>& b, Value* base, int64_t elements) {
   return elements == 0 ? base : float_at(b, base, i64(b, elements));
 }
 
+llvm::FixedVectorType* vector_of(IRBuilder<>& b, DType dtype, int lanes) {
+  llvm::Type* number = dtype == DType::F32   ? b.getFloatTy()
+                       : dtype == DType::F16 ? b.getHalfTy()
+                                             : static_cast<llvm::Type*>(b.getInt16Ty());
+  return llvm::FixedVectorType::get(number, static_cast<unsigned>(lanes));
+}
+
+Value* number_at(IRBuilder<>& b, DType dtype, Value* base, Value* elements) {
+  return b.CreateGEP(vector_of(b, dtype, 1)->getElementType(), base, elements);
+}
+
+Value* emit_widened(IRBuilder<>& b, Value* numbers, DType dtype) {
+  if (dtype == DType::F32) return numbers;
+  const auto lanes =
+      static_cast<int>(llvm::cast<llvm::FixedVectorType>(numbers->getType())->getNumElements());
+  llvm::FixedVectorType* floats = vector_of(b, DType::F32, lanes);
+  if (dtype == DType::F16) return b.CreateFPExt(numbers, floats);
+  // A bfloat16 is the upper half of a float32.
+  auto* words = llvm::FixedVectorType::get(b.getInt32Ty(), static_cast<unsigned>(lanes));
+  return b.CreateBitCast(b.CreateShl(b.CreateZExt(numbers, words), uint64_t{16}), floats);
+}
+
+void emit_widened_copy(IRBuilder<>& b, DType dtype, int lanes, Value* to, Value* from, Value* count) {
+  emit_for(b, i64(b, 0), count, lanes, [&](Value* i) {
+    Value* numbers = b.CreateAlignedLoad(vector_of(b, dtype, lanes), number_at(b, dtype, from, i),
+                                         llvm::Align(dtype_bytes(dtype)));
+    b.CreateAlignedStore(emit_widened(b, numbers, dtype), float_at(b, to, i), llvm::Align(4));
+  });
+}
+
 Value* lane_mask(IRBuilder<>& b, int lanes, Value* count) {
   llvm::SmallVector<llvm::Constant*, 16> numbers;
   for (int lane = 0; lane < lanes; ++lane) numbers.push_back(b.getInt32(static_cast<uint32_t>(lane)));

@@ -7,6 +7,8 @@
 #include <functional>
 #include <vector>
 
+#include "support/dtype.h"
+
 namespace bolt::codegen::cpu::gemm {
 
 /// for (i = low; i < high; i += step) body(i). The body may make blocks of its own.
@@ -25,6 +27,16 @@ void emit_if(llvm::IRBuilder<>& b, llvm::Value* condition, const std::function<v
 /// base + elements floats.
 llvm::Value* float_at(llvm::IRBuilder<>& b, llvm::Value* base, llvm::Value* elements);
 llvm::Value* float_at(llvm::IRBuilder<>& b, llvm::Value* base, int64_t elements);
+
+/// base + elements numbers of this type.
+llvm::Value* number_at(llvm::IRBuilder<>& b, DType dtype, llvm::Value* base, llvm::Value* elements);
+
+/// `lanes` numbers of packed weights as they lie in memory, and the same as float32.
+llvm::FixedVectorType* vector_of(llvm::IRBuilder<>& b, DType dtype, int lanes);
+llvm::Value* emit_widened(llvm::IRBuilder<>& b, llvm::Value* numbers, DType dtype);
+/// Makes float32 of `count` halves, a multiple of `lanes`.
+void emit_widened_copy(llvm::IRBuilder<>& b, DType dtype, int lanes, llvm::Value* to, llvm::Value* from,
+                       llvm::Value* count);
 
 /// Lanes below `count`.
 llvm::Value* lane_mask(llvm::IRBuilder<>& b, int lanes, llvm::Value* count);

@@ -16,12 +16,14 @@ using loops::ExprId;
 using loops::ExprKind;
 using loops::Kernel;
 
-constexpr int64_t kMostPackedFloats = int64_t{32} << 20;  // an output layer over a large vocabulary
+constexpr int64_t kMostPackedBytes = int64_t{128} << 20;  // an output layer over a large vocabulary
 
 /// The cost rule, all of it. Measured on one core of a Zen 5 with bench/micro/gemm.py: packed products run at
 /// 90-97 % of the peak where MKL behind at::linear reaches 40 %, and at 2-3 times its speed down to one row,
 /// so that nothing but memory speaks for the library: packed weights are a second copy.
-bool worth_it(const GemmKernel& gemm) { return gemm.n > 1 && gemm.n * gemm.k <= kMostPackedFloats; }
+bool worth_it(const GemmKernel& gemm) {
+  return gemm.n > 1 && gemm.n * gemm.k * dtype_bytes(gemm.weights) <= kMostPackedBytes;
+}
 
 /// Convolutions over channels-last images run at 85-97 % of the peak, 1.1 (3 x 3) to 3 times (1 x 1,
 /// depthwise) as fast as oneDNN behind at::convolution. Not these: groups that leave most of a vector empty,
@@ -30,8 +32,9 @@ bool worth_it(const GemmKernel& gemm) { return gemm.n > 1 && gemm.n * gemm.k <= 
 bool worth_it(const ConvKernel& conv, int lanes) {
   const int64_t out = conv.out_channels / conv.groups;
   if (conv.depthwise()) return conv.x_channel == 1;
-  if (conv.out_channels * (conv.in_channels / conv.groups) * conv.kernel_h * conv.kernel_w >
-      kMostPackedFloats)
+  if (conv.out_channels * (conv.in_channels / conv.groups) * conv.kernel_h * conv.kernel_w *
+          dtype_bytes(conv.weights) >
+      kMostPackedBytes)
     return false;
   if (conv.groups > 1 && out < lanes) return false;
   const int64_t uses = out * conv.kernel_h * conv.kernel_w / (conv.stride_h * conv.stride_w);
@@ -164,19 +167,28 @@ bool make_pairs(ConvKernel* conv) {
   return halve({&conv->in_channels, &conv->x_image, &conv->x_row, &conv->x_col});
 }
 
+bool may_have_halves(const GemmKernel&) { return true; }
+bool may_have_halves(const ConvKernel& conv) { return !conv.depthwise(); }
+
+template <class Shape>
+bool set_numbers(Shape* shape, DType activations, DType weights) {
+  if (activations == DType::BF16) return make_pairs(shape);
+  shape->weights = weights;
+  return weights == DType::F32 || (compute_type(weights) == DType::F32 && may_have_halves(*shape));
+}
+
 /// What the call computes, without its epilogue; nothing when these kernels cannot.
 std::optional<Contraction> shape_of(const loops::PlannedContraction& call) {
-  const DType dtype = call.operands[0].dtype;
-  const bool alike = std::all_of(call.operands.begin(), call.operands.end(),
-                                 [&](const Type& t) { return t.dtype == dtype; });
-  if (!alike || (dtype != DType::F32 && dtype != DType::BF16)) return std::nullopt;
+  const DType dtype = call.operands[0].dtype, weights = call.operands[1].dtype;
+  if (dtype != DType::F32 && (dtype != DType::BF16 || weights != dtype)) return std::nullopt;
+  if (call.operands.size() > 2 && call.operands[2].dtype != dtype) return std::nullopt;
   if (call.operands.size() > 2 && !all_known(call.operands[2].strides)) return std::nullopt;
   if (call.node.op == Op::linear) {
     std::optional<GemmKernel> gemm = linear_of(call);
-    if (gemm && (dtype == DType::F32 || make_pairs(&*gemm))) return Contraction{*gemm, {}, 2};
+    if (gemm && set_numbers(&*gemm, dtype, weights)) return Contraction{*gemm, {}, 2};
   } else if (call.node.op == Op::conv) {
     std::optional<ConvKernel> conv = conv_of(call);
-    if (conv && (dtype == DType::F32 || make_pairs(&*conv))) return Contraction{*conv, {}, 2};
+    if (conv && set_numbers(&*conv, dtype, weights)) return Contraction{*conv, {}, 2};
   }
   return std::nullopt;
 }
@@ -184,6 +196,8 @@ std::optional<Contraction> shape_of(const loops::PlannedContraction& call) {
 bool worth_it(const Contraction& c, const Target& target) {
   if (target.isa == Target::Isa::Scalar) return false;
   if (std::visit([](const auto& shape) { return shape.pairs; }, c.shape) && !target.avx512_bf16) return false;
+  const DType weights = std::visit([](const auto& shape) { return shape.weights; }, c.shape);
+  if (weights == DType::F16 && target.isa < Target::Isa::Avx512 && !target.f16c) return false;
   if (const auto* conv = std::get_if<ConvKernel>(&c.shape))
     return worth_it(*conv, machine_facts(target).lanes);
   return worth_it(std::get<GemmKernel>(c.shape));

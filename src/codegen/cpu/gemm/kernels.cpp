@@ -18,6 +18,11 @@ void print_matrix(std::ostream& out, const char* name, const Matrix& m) {
   }
 }
 
+std::string numbers_text(bool pairs, DType weights) {
+  if (pairs) return " pairs";
+  return weights == DType::F32 ? "" : " weights " + std::string(dtype_name(weights));
+}
+
 /// "1", or "0..1" where front and back differ.
 std::string pad_text(int64_t front, int64_t behind) {
   return std::to_string(front) + (front == behind ? "" : ".." + std::to_string(behind));
@@ -46,7 +51,7 @@ std::string print(const GemmKernel& kernel) {
   out << kernel.m.str() << " x " << kernel.n << " x " << kernel.k << ']';
   print_matrix(out, "a", kernel.a);
   print_matrix(out, "b", kernel.b);
-  if (kernel.pairs) out << " pairs";
+  out << numbers_text(kernel.pairs, kernel.weights);
   return out.str();
 }
 
@@ -59,7 +64,7 @@ std::string print(const ConvKernel& kernel) {
       << pad_text(kernel.pad_h, kernel.pad_end_h) << " x " << pad_text(kernel.pad_w, kernel.pad_end_w)
       << " dilation " << kernel.dilation_h << " x " << kernel.dilation_w << " groups " << kernel.groups
       << " x=b" << kernel.x << '[' << kernel.x_image << ", " << kernel.x_row << ", " << kernel.x_col << ", "
-      << kernel.x_channel << "] w=b" << kernel.w << (kernel.pairs ? " pairs" : "");
+      << kernel.x_channel << "] w=b" << kernel.w << numbers_text(kernel.pairs, kernel.weights);
   return out.str();
 }
 
@@ -68,6 +73,8 @@ void verify(const GemmKernel& kernel) {
   BOLT_CHECK(!kernel.a.packed, print(kernel), ": only B is packed ahead");
   BOLT_CHECK(!kernel.pairs || (kernel.b.packed && kernel.a.col_stride == 1), print(kernel),
              ": pairs that do not lie together");
+  BOLT_CHECK(kernel.weights == DType::F32 || (kernel.b.packed && !kernel.pairs), print(kernel),
+             ": only packed weights are halves");
   for (const BatchDim& dim : kernel.batch) {
     BOLT_CHECK(dim.size > 0, print(kernel), ": empty batch");
     BOLT_CHECK(!kernel.b.packed || dim.b_stride == 0, print(kernel), ": packed B is one matrix");
@@ -79,6 +86,8 @@ void verify(const ConvKernel& kernel) {
                  kernel.padded_width() > kernel.dilation_w * (kernel.kernel_w - 1),
              print(kernel), ": empty output");
   BOLT_CHECK(!kernel.pairs || kernel.x_channel == 1, print(kernel), ": pairs that do not lie together");
+  BOLT_CHECK(kernel.weights == DType::F32 || !(kernel.pairs || kernel.depthwise()), print(kernel),
+             ": halves for kernels that do not make them float32");
   BOLT_CHECK(kernel.in_channels > 0 && kernel.out_channels > 0, print(kernel), ": no channels");
   BOLT_CHECK(kernel.in_channels % kernel.groups == 0 && kernel.out_channels % kernel.groups == 0,
              print(kernel), ": groups do not divide the channels");

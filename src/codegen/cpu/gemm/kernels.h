@@ -15,6 +15,9 @@
 // of words and adds both products, so that words are loaded, copied and padded like float32 numbers. Sums and
 // epilogue are float32 as ever.
 //
+// Packed weights may be halves where A is float32: they take half the memory, which is what one row against a
+// large layer waits for, and are made float32 on the way (TileSchedule::widened).
+//
 // The ABI is that of every kernel (codegen/cpu/jit.h). The contraction's own operands are buffers[a],
 // buffers[b].
 #pragma once
@@ -23,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "support/dtype.h"
 #include "support/export.h"
 #include "support/sym.h"
 
@@ -52,6 +56,7 @@ struct GemmKernel {
   Matrix a;
   Matrix b;
   bool pairs = false;
+  DType weights = DType::F32;  ///< of B, where it is packed and not pairs
 };
 
 /// Convolution of images [N, H, W, C]; two spatial dimensions (a one-dimensional one has height 1).
@@ -72,6 +77,7 @@ struct ConvKernel {
   /// Element strides of the input (image, row, column, channel). A channel stride of 1 is read in place.
   int64_t x_image = 0, x_row = 0, x_col = 0, x_channel = 1;
   bool pairs = false;
+  DType weights = DType::F32;
 
   int64_t padded_height() const { return pad_h + height + pad_end_h; }
   int64_t padded_width() const { return pad_w + width + pad_end_w; }

@@ -8,12 +8,13 @@
 namespace bolt::codegen::cpu::gemm {
 namespace {
 
-/// Elements of panels where they lie in memory, as the bits of a float.
-struct FloatBits {
-  const float* from;
+/// Elements of panels where they lie in memory; pairs as the bits of a float.
+template <class Number>
+struct WeightElements {
+  const Number* from;
   int64_t row_stride;
-  FloatBits at(int64_t offset) const { return {from + offset, row_stride}; }
-  float get(int64_t row, int64_t offset) const { return from[row * row_stride + offset]; }
+  WeightElements at(int64_t offset) const { return {from + offset, row_stride}; }
+  Number get(int64_t row, int64_t offset) const { return from[row * row_stride + offset]; }
 };
 struct Pairs {
   const uint16_t* from;
@@ -25,25 +26,25 @@ struct Pairs {
   }
 };
 
-template <class Source>
-float* pack_rows(const Source& from, int64_t k, int64_t used, int64_t col_stride, int64_t width,
-                 float* packed) {
+template <class Source, class Number>
+Number* pack_rows(const Source& from, int64_t k, int64_t used, int64_t col_stride, int64_t width,
+                  Number* packed) {
   for (int64_t row = 0; row < k; ++row, packed += width) {
     for (int64_t j = 0; j < used; ++j) packed[j] = from.get(row, j * col_stride);
-    std::fill(packed + used, packed + width, 0.0f);
+    std::fill(packed + used, packed + width, Number{});
   }
   return packed;
 }
 
-template <class Source>
-void pack_panels(const Source& b, int64_t k, int64_t n, int64_t col_stride, int64_t width, float* packed) {
+template <class Source, class Number>
+void pack_panels(const Source& b, int64_t k, int64_t n, int64_t col_stride, int64_t width, Number* packed) {
   for (int64_t column = 0; column < n; column += width)
     packed = pack_rows(b.at(column * col_stride), k, std::min(width, n - column), col_stride, width, packed);
 }
 
-template <class Source>
+template <class Source, class Number>
 void pack_groups(const ConvKernel& conv, const Source& w, const int64_t (&strides)[4], int64_t width,
-                 float* packed) {
+                 Number* packed) {
   const int64_t in = conv.in_channels / conv.groups;
   const int64_t out = conv.out_channels / conv.groups;
   for (int64_t group = 0; group < conv.groups; ++group)
@@ -60,7 +61,11 @@ int64_t packed_size(int64_t k, int64_t n, int64_t width) { return k * round_up(n
 
 void pack_matrix(const float* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride, int64_t width,
                  float* packed) {
-  pack_panels(FloatBits{b, row_stride}, k, n, col_stride, width, packed);
+  pack_panels(WeightElements<float>{b, row_stride}, k, n, col_stride, width, packed);
+}
+void pack_halves(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
+                 int64_t width, uint16_t* packed) {
+  pack_panels(WeightElements<uint16_t>{b, row_stride}, k, n, col_stride, width, packed);
 }
 void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                 int64_t width, float* packed) {
@@ -74,7 +79,11 @@ int64_t packed_size(const ConvKernel& conv, int64_t width) {
 
 void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                float* packed) {
-  pack_groups(conv, FloatBits{w, strides[1]}, strides, width, packed);
+  pack_groups(conv, WeightElements<float>{w, strides[1]}, strides, width, packed);
+}
+void pack_conv_halves(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4], int64_t width,
+                      uint16_t* packed) {
+  pack_groups(conv, WeightElements<uint16_t>{w, strides[1]}, strides, width, packed);
 }
 void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4], int64_t width,
                      float* packed) {

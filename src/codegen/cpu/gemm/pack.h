@@ -24,12 +24,15 @@ inline int64_t round_up(int64_t value, int64_t multiple) {
   return (value + multiple - 1) / multiple * multiple;
 }
 
-/// Floats (or words of pairs) that the packed form of a k x n matrix takes.
+/// Numbers (or words of pairs) that the packed form of a k x n matrix takes.
 BOLT_API int64_t packed_size(int64_t k, int64_t n, int64_t width);
 /// `b` has element strides (row_stride, col_stride): a transposed weight needs no copy before.
 BOLT_API void pack_matrix(const float* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                           int64_t width, float* packed);
 
+/// Halves that stay halves.
+BOLT_API void pack_halves(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
+                          int64_t width, uint16_t* packed);
 BOLT_API void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                          int64_t width, float* packed);
 
@@ -38,6 +41,8 @@ BOLT_API void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_st
 BOLT_API int64_t packed_size(const ConvKernel& conv, int64_t width);
 BOLT_API void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                         float* packed);
+BOLT_API void pack_conv_halves(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
+                               int64_t width, uint16_t* packed);
 BOLT_API void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
                               int64_t width, float* packed);
 

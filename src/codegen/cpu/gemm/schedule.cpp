@@ -18,6 +18,8 @@ constexpr double kBytesPerCycle = 256;    // price of a tile's operands: what te
 constexpr int64_t kMinTasks = 16;         // enough for eight threads to share unevenly
 constexpr double kMinTaskCycles = 30000;  // about 10 us
 constexpr int64_t kScratchBytes = 512 << 10;  // of stack that a task may fill with copied operands
+constexpr int64_t kWidenedBytes = 1 << 20;    // of stack for panels of halves made float32
+constexpr int64_t kRowsToWidenFor = 24;       // at least
 constexpr int kPrefetchBytes = 4096;
 constexpr int kLineBytes = 64;
 constexpr double kMatrixCycles = 16;  // of a step: two matrix registers multiplied onto a third
@@ -30,21 +32,29 @@ bool fits(int rows, int vectors, const MachineFacts& machine) {
   return rows * vectors + vectors + 1 <= machine.registers;
 }
 
-double tile_cycles(int64_t rows, int vectors, int64_t k, bool pairs, const MachineFacts& machine) {
+/// What a tile multiplies, by what it loads of B.
+struct FactorTypes {
+  bool pairs = false;
+  bool halves = false;  ///< made float32 by the tile
+};
+
+double tile_cycles(int64_t rows, int vectors, int64_t k, FactorTypes of, const MachineFacts& machine) {
   const double sums = static_cast<double>(rows * vectors);
-  const int vector_bytes = machine.lanes * 4;
+  const int vector_bytes = machine.lanes * (of.halves ? 2 : 4);
+  // A shift or a conversion, which takes the place of a multiply-add, and an instruction beside it.
+  const double widen = of.halves ? vectors : 0;
   const int prefetches = std::max(1, vectors * vector_bytes / kLineBytes);
   const double multiply =
-      std::max(std::max(sums, kSumsInFlight) / 2, pairs ? sums / machine.pair_multiplies : 0);
+      std::max(std::max(sums + widen, kSumsInFlight) / 2, of.pairs ? sums / machine.pair_multiplies : 0);
   const double load = static_cast<double>(rows + vectors + prefetches) / kLoadsPerCycle;
-  const double issue = (sums + static_cast<double>(rows + vectors) + 4) / 6;
+  const double issue = (sums + 2 * widen + static_cast<double>(rows + vectors) + 4) / 6;
   const double traffic = static_cast<double>(rows * 4 + vectors * vector_bytes) / kBytesPerCycle;
   return static_cast<double>(k) * (std::max({multiply, load, issue}) + traffic) + kTileOverhead + 2 * sums;
 }
 
-double column_cycles(const RowCut& cut, int vectors, int64_t k, bool pairs, const MachineFacts& machine) {
-  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k, pairs, machine) +
-         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k, pairs, machine);
+double column_cycles(const RowCut& cut, int vectors, int64_t k, FactorTypes of, const MachineFacts& machine) {
+  return static_cast<double>(cut.longer) * tile_cycles(cut.height + 1, vectors, k, of, machine) +
+         static_cast<double>(cut.tiles - cut.longer) * tile_cycles(cut.height, vectors, k, of, machine);
 }
 
 /// Of one panel over `rows` rows, two matrix registers high at most.
@@ -102,6 +112,14 @@ int64_t tiles_in_l2(int64_t tile_bytes, int64_t panel_bytes, const MachineFacts&
   return std::max<int64_t>(1, (machine.l2_bytes * 3 / 4 - panel_bytes) / tile_bytes);
 }
 
+bool widens_panels(DType weights, int64_t rows) { return weights != DType::F32 && rows >= kRowsToWidenFor; }
+
+/// The order of the loops where panels are made float32 first: as many as there is room for.
+void order_widened(TileSchedule& s, int64_t panel_bytes, int64_t panels) {
+  if (panel_bytes * panels > kWidenedBytes) s.rows_inside = true;
+  s.widened = panel_bytes > kWidenedBytes ? 0 : 1;
+}
+
 /// The same number of blocks, of nearly equal length: threads get equal numbers of them.
 int64_t evened(int64_t length, int64_t block) { return ceil_div(length, ceil_div(length, block)); }
 
@@ -156,6 +174,7 @@ std::string print(const TileSchedule& s) {
   out << "tile " << s.rows << " x " << s.vectors << " x " << s.lanes << " bands " << s.bands << " block "
       << s.row_block << " x " << s.col_block << (s.rows_inside ? " rows inside" : " panels inside")
       << " prefetch " << s.prefetch;
+  if (s.widened) out << " widened " << s.widened;
   if (s.matrix_step) out << " matrix step " << s.matrix_step;
   if (s.k_block) out << " by " << s.k_block;
   return out.str();
@@ -164,12 +183,12 @@ std::string print(const TileSchedule& s) {
 TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine, int64_t m_hint) {
   verify(kernel);
   const int64_t m = std::max<int64_t>(1, kernel.m.value_or(m_hint));
+  const bool widens = widens_panels(kernel.weights, m);
+  const FactorTypes of{kernel.pairs, kernel.weights != DType::F32 && !widens};
   double cycles = 0;
   TileSchedule s = best_tile(
       kernel.n, machine,
-      [&](int rows, int vectors) {
-        return column_cycles(cut_rows(m, rows), vectors, kernel.k, kernel.pairs, machine);
-      },
+      [&](int rows, int vectors) { return column_cycles(cut_rows(m, rows), vectors, kernel.k, of, machine); },
       &cycles);
   auto matrix_panel = [&](int vectors, int step) { return matrix_cycles(m, vectors, kernel.k, step); };
   if (!kernel.pairs || !take_matrix_registers(s, kernel.n, kernel.k, machine, matrix_panel, &cycles)) {
@@ -186,12 +205,14 @@ TileSchedule schedule_gemm(const GemmKernel& kernel, const MachineFacts& machine
   if (!kernel.b.packed && panel_bytes > kScratchBytes)
     throw_unsupported("panel too long to copy: ", print(kernel));
   s.rows_inside = !kernel.b.packed || panel_bytes * panels > machine.l2_bytes / 2;
+  if (widens) order_widened(s, panel_bytes, panels);
   s.row_block =
       s.rows_inside ? std::min(row_tiles, tiles_in_l2(tile_bytes, panel_bytes, machine)) : row_tiles;
   if (kernel.a.col_stride != 1) s.row_block = std::clamp<int64_t>(kScratchBytes / tile_bytes, 1, s.row_block);
   s.col_block = panels;
   s.prefetch = kPrefetchBytes;
   split_tasks(s, batch, row_tiles, panels, cycles * static_cast<double>(batch));
+  if (s.widened && !s.rows_inside) s.widened = s.col_block;
   if (s.matrix_step && s.rows_inside && s.row_block > 1 && kernel.k > kUnbrokenWords)
     s.k_block = round_up(ceil_div(kernel.k, ceil_div(kernel.k, kBlockWords)), s.matrix_step);
   return s;
@@ -211,16 +232,18 @@ TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine
   const int64_t columns = kernel.out_width();
   const int64_t k = kernel.kernel_h * kernel.kernel_w * (kernel.in_channels / kernel.groups);
   const int64_t n = kernel.out_channels / kernel.groups;
+  const bool widens = widens_panels(kernel.weights, columns * kernel.out_height());
+  const FactorTypes of{kernel.pairs, kernel.weights != DType::F32 && !widens};
   auto bands_of = [&](int64_t rows) { return std::clamp<int64_t>(rows / columns, 1, kernel.out_height()); };
   auto panel_cycles = [&](int rows, int vectors) {
     const int64_t bands = bands_of(rows);
     if (bands == 1) {
       return static_cast<double>(kernel.out_height()) *
-             column_cycles(cut_rows(columns, rows), vectors, k, kernel.pairs, machine);
+             column_cycles(cut_rows(columns, rows), vectors, k, of, machine);
     }
     const int64_t whole = kernel.out_height() / bands, rest = kernel.out_height() % bands;
-    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k, kernel.pairs, machine) +
-           (rest ? tile_cycles(rest * columns, vectors, k, kernel.pairs, machine) : 0);
+    return static_cast<double>(whole) * tile_cycles(bands * columns, vectors, k, of, machine) +
+           (rest ? tile_cycles(rest * columns, vectors, k, of, machine) : 0);
   };
   double cycles = 0;
   TileSchedule s = best_tile(n, machine, panel_cycles, &cycles);
@@ -240,9 +263,11 @@ TileSchedule schedule_conv(const ConvKernel& kernel, const MachineFacts& machine
   const int64_t bands = ceil_div(kernel.out_height(), s.bands);
   const int64_t weights = kernel.groups * k * round_up(n, s.width()) * 4;
   s.rows_inside = weights > machine.l2_bytes / 2;
+  if (widens) order_widened(s, k * s.width() * 4, panels);
   s.row_block = bands;
   s.col_block = panels;
   split_tasks(s, kernel.images.value_or(1), bands, panels, cycles * static_cast<double>(kernel.groups));
+  if (s.widened && !s.rows_inside) s.widened = s.col_block;
   while (s.row_block > 1 && strip_floats(kernel, s) * 4 > kScratchBytes)
     s.row_block = ceil_div(s.row_block, 2);
   if (strip_floats(kernel, s) * 4 > 2 * kScratchBytes)

@@ -11,6 +11,10 @@
 // Blocks: the panel of B and the rows of A that one task works on stay in the L2 cache; when all of B does,
 // each tile of rows meets every panel at once, so that A is read and C written in one stream.
 //
+// Weights that are halves are made float32 by the tile that loads them where there are few rows, which wait
+// for memory. Many rows would do that again in each tile: a task makes its panels float32 first, those that
+// its loops go over again.
+//
 // With matrix registers (amx_tile.h) pairs have a second way, which is taken where it costs less: a step of
 // up to 16 words for 16 columns and up to 16 rows takes 16 cycles however few the words and rows are, and
 // enters no tile cheaply.
@@ -54,6 +58,7 @@ struct TileSchedule {
   int64_t col_block = 1;     ///< panels of a task
   bool rows_inside = false;  ///< in a task: for panel, for tile; else: for tile, for panel
   int prefetch = 0;          ///< bytes B is fetched ahead
+  int64_t widened = 0;       ///< panels of halves that are made float32 at a time; 0: each tile does
   int matrix_step = 0;       ///< words of K that a step of matrix registers multiplies; 0: vector registers
   int64_t k_block = 0;  ///< words of K after which tiles of matrix registers go on to the next rows; 0: all
 

@@ -9,6 +9,8 @@
 #include <llvm/IR/Intrinsics.h>
 #include <llvm/IR/IntrinsicsX86.h>
 
+#include "codegen/cpu/gemm/emit_util.h"
+
 namespace bolt::codegen::cpu::gemm {
 namespace {
 
@@ -180,14 +182,10 @@ class TileEmitter {
   }
 
   Value* emit_columns(Value* from, bool last) {
-    if (!shape_.wide_b) return load_columns(vector_, from, last);
-    auto* halves = llvm::FixedVectorType::get(b_.getInt16Ty(), static_cast<unsigned>(shape_.lanes));
-    auto* words = llvm::FixedVectorType::get(b_.getInt32Ty(), static_cast<unsigned>(shape_.lanes));
-    Value* bits = b_.CreateShl(b_.CreateZExt(load_columns(halves, from, last), words), uint64_t{16});
-    return b_.CreateBitCast(bits, vector_);
+    return emit_widened(b_, load_columns(vector_of(b_, shape_.b, shape_.lanes), from, last), shape_.b);
   }
   Value* load_columns(llvm::Type* type, Value* from, bool last) {
-    const llvm::Align align(shape_.wide_b ? 2 : 4);
+    const llvm::Align align(dtype_bytes(shape_.b));
     if (!last || shape_.last_lanes == 0) return b_.CreateAlignedLoad(type, from, align);
     llvm::SmallVector<llvm::Constant*, 16> exists;
     for (int lane = 0; lane < shape_.lanes; ++lane) exists.push_back(b_.getInt1(lane < shape_.last_lanes));
@@ -198,7 +196,7 @@ class TileEmitter {
   void emit_prefetch(Value* b) {
     if (shape_.prefetch == 0) return;
     constexpr int kLine = 64;
-    int bytes = shape_.vectors * shape_.lanes * static_cast<int>(sizeof(float));
+    const auto bytes = static_cast<int>(shape_.vectors * shape_.lanes * dtype_bytes(shape_.b));
     for (int line = 0; line < bytes; line += kLine) {
       Value* where =
           b_.CreateConstInBoundsGEP1_64(b_.getInt8Ty(), b, static_cast<uint64_t>(shape_.prefetch + line));
@@ -209,8 +207,7 @@ class TileEmitter {
   }
 
   Value* b_at(Value* base, int64_t elements) {
-    if (!shape_.wide_b || elements == 0) return at(base, elements);
-    return b_.CreateConstGEP1_64(b_.getInt16Ty(), base, static_cast<uint64_t>(elements));
+    return elements == 0 ? base : number_at(b_, shape_.b, base, i64(b_, elements));
   }
   Value* at(Value* base, int64_t elements) {
     if (elements == 0) return base;

@@ -21,6 +21,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "support/dtype.h"
+
 namespace bolt::codegen::cpu::gemm {
 
 /// One loop of the nest over K, outermost first. A moves by `a_step` elements a step; B, whose steps are
@@ -39,7 +41,7 @@ struct TileShape {
   int64_t b_step = 0;                ///< elements between two steps of K in B
   int prefetch = 0;                  ///< bytes B is fetched ahead; 0: not
   bool pairs = false;                ///< words of two bfloat16 (kernels.h)
-  bool wide_b = false;               ///< B is bfloat16 and made float32 on the way; A is float32
+  DType b = DType::F32;              ///< halves are made float32 on the way; A is float32
   int last_lanes = 0;                ///< columns that exist in the last vector of B; 0: all of them
 
   int rows() const { return static_cast<int>(row_offsets.size()); }
