@@ -167,13 +167,20 @@ struct Undo::History {
   bool requires_grad = false;
 };
 
-Undo::Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs)
-    : writes_(writes), inputs_(inputs) {}
+Undo::Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs, size_t certain_from)
+    : writes_(writes), inputs_(inputs), certain_from_(certain_from) {}
 
 Undo::~Undo() = default;
 
 void Undo::before(size_t index, const torch::jit::Stack& arguments) {
   if (next_ == writes_.entries.size() || writes_.entries[next_].index != index) return;
+  if (index >= certain_from_) {
+    is_final_ = true;
+    contents_.clear();
+    histories_.clear();
+    next_ = writes_.entries.size();
+    return;
+  }
   if (next_ == 0)
     for (size_t input : writes_.inputs) keep_history(inputs_[input]);
   const VisibleWrites::Entry& entry = writes_.entries[next_++];
@@ -205,7 +212,8 @@ void Undo::keep_history(const at::Tensor& t) {
   histories_.push_back(std::move(h));
 }
 
-void Undo::take_back() {
+bool Undo::take_back() {
+  if (is_final_) return false;
   {
     at::AutoDispatchBelowADInplaceOrView below_autograd;
     for (auto c = contents_.rbegin(); c != contents_.rend(); ++c) {
@@ -228,6 +236,7 @@ void Undo::take_back() {
     auto* view = torch::autograd::impl::get_view_autograd_meta(h.tensor);
     if (view && view->has_bw_view()) view->set_attr_version(h.view_version);
   }
+  return true;
 }
 
 bool saves_unseen() { return !c10::GradMode::is_enabled() || !at::SavedTensorDefaultHooks::get_hooks(); }

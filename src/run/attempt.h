@@ -91,15 +91,17 @@ struct VisibleWrites {
 };
 
 /// Takes a replay's visible writes back: contents, versions and what autograd knows of the tensors. What is
-/// kept for that is as large as what was written.
+/// kept for that is as large as what was written before the last entry that may raise.
 class Undo {
  public:
-  Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs);
+  /// `certain_from`: the entry from which on none raises but for want of memory (lower/certain_calls.h).
+  Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs, size_t certain_from);
   ~Undo();
   Undo(const Undo&) = delete;
   /// Entry `index` is about to be called with these arguments. In the order of the tape.
   void before(size_t index, const torch::jit::Stack& arguments);
-  void take_back();
+  /// False, and nothing is taken back, where something was written that is not kept.
+  bool take_back();
 
  private:
   struct Contents;
@@ -108,7 +110,9 @@ class Undo {
 
   const VisibleWrites& writes_;
   const std::vector<at::Tensor>& inputs_;
+  const size_t certain_from_;
   size_t next_ = 0;
+  bool is_final_ = false;
   std::vector<Contents> contents_;
   std::vector<History> histories_;
 };

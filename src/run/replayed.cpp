@@ -4,6 +4,7 @@
 #include <ATen/ops/clone.h>
 
 #include "guard/handed_out.h"
+#include "lower/certain_calls.h"
 #include "record/recorder.h"
 #include "run/evaluate.h"
 
@@ -13,6 +14,8 @@ Replayed::Replayed(record::Tape tape, std::vector<record::TensorId> wanted, std:
                    std::unordered_map<int, at::Tensor> constants, std::vector<lower::SizeSymbol> symbols)
     : Runnable(std::move(tape), std::move(wanted), std::move(symbols)),
       visible_writes_(tape_),
+      // Of other sizes some may not go together.
+      certain_from_(symbols_.empty() ? lower::certain_from(tape_) : tape_.entries.size()),
       constants_(std::move(constants)) {
   facts.why_replayed = std::move(why);
 }
@@ -31,15 +34,11 @@ std::vector<at::Tensor> Replayed::replay(const std::vector<at::Tensor>& inputs,
                                          const std::vector<int64_t>& values,
                                          record::CallGenerators generators) const {
   const Evaluate value{symbols_, values};
-  Undo undo(visible_writes_, inputs);
+  Undo undo(visible_writes_, inputs, certain_from_);
   auto before = [&](size_t entry, const torch::jit::Stack& arguments) { undo.before(entry, arguments); };
   auto out = attempt_(
       generators, [&] { return record::replay(tape_, inputs, wanted_, value, before, generators); },
-      [&] {
-        if (!saves_unseen()) return false;
-        undo.take_back();
-        return true;
-      });
+      [&] { return saves_unseen() && undo.take_back(); });
   for (size_t input : visible_writes_.inputs) guard::note_handed_out(inputs[input]);
   return out;
 }

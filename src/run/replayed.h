@@ -23,6 +23,7 @@ class Replayed final : public Runnable {
                                  record::CallGenerators generators) const;
 
   const VisibleWrites visible_writes_;
+  const size_t certain_from_;  ///< from this entry on none raises
   const std::unordered_map<int, at::Tensor> constants_;
 };
 
