@@ -101,6 +101,30 @@ TEST(Halves, TakeHalfTheMemory) {
   EXPECT_EQ(packed(conv({1, 16, 9, 9}, {96, 16, 3, 3}, 1, 1, "f16"), target), 96 * 16 * 9 * 2);
 }
 
+/// A depthwise convolution of images and weights of halves.
+std::string depthwise(int64_t channels, int64_t side, int64_t stride, const std::string& dtype) {
+  const Sizes x{2, channels, side, side}, w{channels, 1, 3, 3};
+  const Sizes channels_last{channels * side * side, 1, channels * side, channels};
+  return "graph @f(%x: " + dtype + list(x) + list(channels_last, '{', '}') + ", %w: " + dtype + list(w) +
+         " param, %b: " + dtype + list({channels}) +
+         " param) {\n  %y = conv(%x, %w, %b) {stride=" + list({stride, stride}) +
+         ", padding=[1, 1], dilation=[1, 1], output_padding=[0, 0], groups=" + std::to_string(channels) +
+         "}\n  %z = relu(%y)\n  return %z\n}";
+}
+
+TEST(Halves, DepthwiseConvolutions) {
+  const Target target = target_with_halves(testing::Isa::Avx512);
+  for (const char* dtype : {"bf16", "f16"})
+    for (int64_t channels : {5, 32, 75})
+      for (int64_t stride : {1, 2}) {
+        const Ran ran =
+            cpu::test::run_graph(depthwise(channels, 11, stride, dtype),
+                                 {{2, channels, 11, 11}, {channels, 1, 3, 3}, {channels}}, target);
+        EXPECT_EQ(ran.contractions, 1) << ran.plan;
+        EXPECT_LE(ran.difference, 1.0 / 256) << ran.plan;
+      }
+}
+
 // By weights that are not constant, that a tile of channels reads, and that a processor cannot make float32.
 TEST(Halves, WhatStaysFloat32) {
   const Target target = target_with_halves(testing::Isa::Avx2);

@@ -140,6 +140,7 @@ void pack_weights(const Contraction& c, const TileSchedule& schedule, const void
                ": weights need three or four strides");
     const int64_t four[4] = {strides[0], strides[1], strides.size() == 4 ? strides[2] : 0, strides.back()};
     if (conv->pairs) return pack_conv_pairs(*conv, halves, four, schedule.width(), packed);
+    if (conv->pixels != DType::F32) return pack_depthwise_halves(*conv, halves, four, schedule.lanes, packed);
     if (conv->depthwise()) return pack_depthwise(*conv, numbers, four, schedule.lanes, packed);
     if (conv->weights != DType::F32)
       return pack_conv_halves(*conv, halves, four, schedule.width(), packed_halves);

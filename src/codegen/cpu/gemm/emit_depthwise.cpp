@@ -87,7 +87,7 @@ class DepthwiseEmitter {
       Value* left = tail ? function->getArg(7) : nullptr;
       Value* mask = tail ? lane_mask(b_, lanes_, left) : nullptr;
       std::vector<Value*> sums =
-          emit_taps(run, float_at(b_, function->getArg(0), channel),
+          emit_taps(run, number_at(b_, c_.pixels, function->getArg(0), channel),
                     float_at(b_, function->getArg(1), channel), function->getArg(4), mask);
       emit_epilogue(b_, epilogue_, sums, 1,
                     {function->getArg(2), function->getArg(3), function->getArg(5), channel, left});
@@ -122,7 +122,7 @@ class DepthwiseEmitter {
     std::vector<Value*> sums(carried.begin(), carried.end());
     emit_kernel_row(run, x_now, w_now, mask, sums);
     left->addIncoming(b_.CreateSub(left, i64(b_, 1)), body);
-    x_now->addIncoming(float_at(b_, x_now, c_.dilation_h * c_.x_row), body);
+    x_now->addIncoming(image_at(x_now, c_.dilation_h * c_.x_row), body);
     w_now->addIncoming(float_at(b_, w_now, c_.kernel_w * padded_channels_), body);
     for (size_t i = 0; i < sums.size(); ++i) carried[i]->addIncoming(sums[i], body);
     b_.CreateBr(head);
@@ -144,7 +144,7 @@ class DepthwiseEmitter {
         if (tap < 0 || tap % c_.dilation_w != 0 || tap / c_.dilation_w >= c_.kernel_w) continue;
         const int64_t kw = tap / c_.dilation_w;
         if (!run.taps[static_cast<size_t>(column * c_.kernel_w + kw)]) continue;
-        if (!data) data = load(float_at(b_, x, position * c_.x_col), mask);
+        if (!data) data = load(image_at(x, position * c_.x_col), mask);
         Value*& sum = sums[static_cast<size_t>(column)];
         sum = b_.CreateIntrinsic(vector_, llvm::Intrinsic::fmuladd,
                                  {data, weights[static_cast<size_t>(kw)], sum});
@@ -152,9 +152,14 @@ class DepthwiseEmitter {
     }
   }
 
+  Value* image_at(Value* base, int64_t numbers) { return number_at(b_, c_.pixels, base, i64(b_, numbers)); }
   Value* load(Value* address, Value* mask) {
-    if (!mask) return b_.CreateAlignedLoad(vector_, address, llvm::Align(4));
-    return b_.CreateMaskedLoad(vector_, address, llvm::Align(4), mask, llvm::Constant::getNullValue(vector_));
+    llvm::Type* type = vector_of(b_, c_.pixels, lanes_);
+    const llvm::Align align(dtype_bytes(c_.pixels));
+    Value* numbers = mask ? static_cast<Value*>(b_.CreateMaskedLoad(type, address, align, mask,
+                                                                    llvm::Constant::getNullValue(type)))
+                          : static_cast<Value*>(b_.CreateAlignedLoad(type, address, align));
+    return emit_widened(b_, numbers, c_.pixels);
   }
 
   void emit_row(Value* task) {
@@ -167,8 +172,8 @@ class DepthwiseEmitter {
     Value* high = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i64(b_, c_.kernel_h),
                                            ceil_div(maximum(b_.CreateSub(i64(b_, c_.height), start), zero)));
     Value* x_row = b_.CreateAdd(start, b_.CreateMul(low, i64(b_, c_.dilation_h)));
-    Value* x = float_at(b_, x_, b_.CreateMul(image, i64(b_, c_.x_image)));
-    x = float_at(b_, x, b_.CreateMul(x_row, i64(b_, c_.x_row)));
+    Value* x = number_at(b_, c_.pixels, x_, b_.CreateMul(image, i64(b_, c_.x_image)));
+    x = number_at(b_, c_.pixels, x, b_.CreateMul(x_row, i64(b_, c_.x_row)));
     Value* w = float_at(b_, w_, b_.CreateMul(low, i64(b_, c_.kernel_w * padded_channels_)));
     Value* rows = b_.CreateSub(high, low);
     Value* first_pixel = b_.CreateMul(task, i64(b_, c_.out_width()));
@@ -176,7 +181,7 @@ class DepthwiseEmitter {
       emit_for(b_, zero, i64(b_, run.count), 1, [&](Value* tile) {
         Value* column = b_.CreateAdd(i64(b_, run.first), b_.CreateMul(tile, i64(b_, run.columns)));
         Value* x_col = b_.CreateSub(b_.CreateMul(column, i64(b_, c_.stride_w)), i64(b_, c_.pad_w));
-        Value* x_tile = float_at(b_, x, b_.CreateMul(x_col, i64(b_, c_.x_col)));
+        Value* x_tile = number_at(b_, c_.pixels, x, b_.CreateMul(x_col, i64(b_, c_.x_col)));
         Value* pixel = b_.CreateAdd(first_pixel, column);
         if (run.whole) {
           b_.CreateCall(run.whole,

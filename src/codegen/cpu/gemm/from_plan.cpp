@@ -161,26 +161,30 @@ bool make_pairs(GemmKernel* gemm) {
   return halve({&gemm->k, &gemm->a.row_stride});
 }
 bool make_pairs(ConvKernel* conv) {
-  if (conv->depthwise() || conv->x_channel != 1 || conv->in_channels / conv->groups % 2 != 0) return false;
+  if (conv->x_channel != 1 || conv->in_channels / conv->groups % 2 != 0) return false;
   conv->pairs = true;
   if (conv->images.is_const(1)) conv->x_image = 0;
   return halve({&conv->in_channels, &conv->x_image, &conv->x_row, &conv->x_col});
 }
 
-bool may_have_halves(const GemmKernel&) { return true; }
-bool may_have_halves(const ConvKernel& conv) { return !conv.depthwise(); }
-
 template <class Shape>
 bool set_numbers(Shape* shape, DType activations, DType weights) {
-  if (activations == DType::BF16) return make_pairs(shape);
-  shape->weights = weights;
-  return weights == DType::F32 || (compute_type(weights) == DType::F32 && may_have_halves(*shape));
+  if (activations == DType::F32) {
+    shape->weights = weights;
+    return compute_type(weights) == DType::F32;
+  }
+  return activations == DType::BF16 && make_pairs(shape);
+}
+bool set_conv_numbers(ConvKernel* conv, DType activations, DType weights) {
+  if (!conv->depthwise()) return set_numbers(conv, activations, weights);
+  conv->pixels = activations;
+  return weights == activations;
 }
 
 /// What the call computes, without its epilogue; nothing when these kernels cannot.
 std::optional<Contraction> shape_of(const loops::PlannedContraction& call) {
   const DType dtype = call.operands[0].dtype, weights = call.operands[1].dtype;
-  if (dtype != DType::F32 && (dtype != DType::BF16 || weights != dtype)) return std::nullopt;
+  if (compute_type(dtype) != DType::F32 || (dtype != DType::F32 && weights != dtype)) return std::nullopt;
   if (call.operands.size() > 2 && call.operands[2].dtype != dtype) return std::nullopt;
   if (call.operands.size() > 2 && !all_known(call.operands[2].strides)) return std::nullopt;
   if (call.node.op == Op::linear) {
@@ -188,7 +192,7 @@ std::optional<Contraction> shape_of(const loops::PlannedContraction& call) {
     if (gemm && set_numbers(&*gemm, dtype, weights)) return Contraction{*gemm, {}, 2};
   } else if (call.node.op == Op::conv) {
     std::optional<ConvKernel> conv = conv_of(call);
-    if (conv && set_numbers(&*conv, dtype, weights)) return Contraction{*conv, {}, 2};
+    if (conv && set_conv_numbers(&*conv, dtype, weights)) return Contraction{*conv, {}, 2};
   }
   return std::nullopt;
 }
@@ -198,8 +202,11 @@ bool worth_it(const Contraction& c, const Target& target) {
   if (std::visit([](const auto& shape) { return shape.pairs; }, c.shape) && !target.avx512_bf16) return false;
   const DType weights = std::visit([](const auto& shape) { return shape.weights; }, c.shape);
   if (weights == DType::F16 && target.isa < Target::Isa::Avx512 && !target.f16c) return false;
-  if (const auto* conv = std::get_if<ConvKernel>(&c.shape))
+  if (const auto* conv = std::get_if<ConvKernel>(&c.shape)) {
+    // Vectors of halves of which some do not exist need masks.
+    if (conv->pixels != DType::F32 && target.isa < Target::Isa::Avx512) return false;
     return worth_it(*conv, machine_facts(target).lanes);
+  }
   return worth_it(std::get<GemmKernel>(c.shape));
 }
 

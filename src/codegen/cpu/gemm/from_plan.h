@@ -8,9 +8,9 @@
 //
 // Taken today: linear, and convolutions over one or two dimensions, with constant weights; in float32 on
 // machines with AVX2 or AVX-512, also by weights that are halves (loops/narrow_weights.h); in bfloat16 on
-// those that multiply its pairs (AVX512-BF16) and where K lies in pairs. Elsewhere halves have become float32
-// before (graph/passes/widen_halves.cpp). See `worth_it` in
-// from_plan.cpp for the cost rule and what it rests on.
+// those that multiply its pairs (AVX512-BF16) and where K lies in pairs; depthwise convolutions of halves
+// with AVX-512. Elsewhere halves have become float32 before (graph/passes/widen_halves.cpp). See `worth_it`
+// in from_plan.cpp for the cost rule and what it rests on.
 #pragma once
 
 #include <optional>

@@ -65,6 +65,7 @@ std::string print(const ConvKernel& kernel) {
       << " dilation " << kernel.dilation_h << " x " << kernel.dilation_w << " groups " << kernel.groups
       << " x=b" << kernel.x << '[' << kernel.x_image << ", " << kernel.x_row << ", " << kernel.x_col << ", "
       << kernel.x_channel << "] w=b" << kernel.w << numbers_text(kernel.pairs, kernel.weights);
+  if (kernel.pixels != DType::F32) out << " pixels " << dtype_name(kernel.pixels);
   return out.str();
 }
 
@@ -88,6 +89,7 @@ void verify(const ConvKernel& kernel) {
   BOLT_CHECK(!kernel.pairs || kernel.x_channel == 1, print(kernel), ": pairs that do not lie together");
   BOLT_CHECK(kernel.weights == DType::F32 || !(kernel.pairs || kernel.depthwise()), print(kernel),
              ": halves for kernels that do not make them float32");
+  BOLT_CHECK(kernel.pixels == DType::F32 || kernel.depthwise(), print(kernel), ": pixels of halves");
   BOLT_CHECK(kernel.in_channels > 0 && kernel.out_channels > 0, print(kernel), ": no channels");
   BOLT_CHECK(kernel.in_channels % kernel.groups == 0 && kernel.out_channels % kernel.groups == 0,
              print(kernel), ": groups do not divide the channels");

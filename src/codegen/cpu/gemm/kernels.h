@@ -78,6 +78,9 @@ struct ConvKernel {
   int64_t x_image = 0, x_row = 0, x_col = 0, x_channel = 1;
   bool pairs = false;
   DType weights = DType::F32;
+  /// Depthwise: of the input, which is made float32 on the way; halves have no pairs there. Its weights are
+  /// packed as float32.
+  DType pixels = DType::F32;
 
   int64_t padded_height() const { return pad_h + height + pad_end_h; }
   int64_t padded_width() const { return pad_w + width + pad_end_w; }

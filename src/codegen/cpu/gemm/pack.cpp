@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "support/half.h"
+
 namespace bolt::codegen::cpu::gemm {
 namespace {
 
@@ -55,6 +57,20 @@ void pack_groups(const ConvKernel& conv, const Source& w, const int64_t (&stride
                            in, std::min(width, out - column), strides[0], width, packed);
 }
 
+template <class Get>
+void pack_taps(const ConvKernel& conv, const Get& get, const int64_t (&strides)[4], int64_t lanes,
+               float* packed) {
+  const int64_t padded = round_up(conv.in_channels, lanes);
+  for (int64_t kh = 0; kh < conv.kernel_h; ++kh) {
+    for (int64_t kw = 0; kw < conv.kernel_w; ++kw, packed += padded) {
+      for (int64_t channel = 0; channel < padded; ++channel) {
+        packed[channel] =
+            channel < conv.in_channels ? get(channel * strides[0] + kh * strides[2] + kw * strides[3]) : 0;
+      }
+    }
+  }
+}
+
 }  // namespace
 
 int64_t packed_size(int64_t k, int64_t n, int64_t width) { return k * round_up(n, width); }
@@ -96,15 +112,14 @@ int64_t packed_depthwise_size(const ConvKernel& conv, int64_t lanes) {
 
 void pack_depthwise(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t lanes,
                     float* packed) {
-  const int64_t padded = round_up(conv.in_channels, lanes);
-  for (int64_t kh = 0; kh < conv.kernel_h; ++kh) {
-    for (int64_t kw = 0; kw < conv.kernel_w; ++kw, packed += padded) {
-      for (int64_t channel = 0; channel < padded; ++channel) {
-        packed[channel] =
-            channel < conv.in_channels ? w[channel * strides[0] + kh * strides[2] + kw * strides[3]] : 0;
-      }
-    }
-  }
+  pack_taps(conv, [&](int64_t at) { return w[at]; }, strides, lanes, packed);
+}
+void pack_depthwise_halves(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
+                           int64_t lanes, float* packed) {
+  pack_taps(
+      conv,
+      [&](int64_t at) { return conv.pixels == DType::BF16 ? bf16_to_float(w[at]) : f16_to_float(w[at]); },
+      strides, lanes, packed);
 }
 
 }  // namespace bolt::codegen::cpu::gemm

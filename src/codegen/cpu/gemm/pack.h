@@ -48,6 +48,8 @@ BOLT_API void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const i
 
 /// The same for depthwise weights [channels, 1, kh, kw].
 BOLT_API int64_t packed_depthwise_size(const ConvKernel& conv, int64_t lanes);
+BOLT_API void pack_depthwise_halves(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
+                                    int64_t lanes, float* packed);
 BOLT_API void pack_depthwise(const ConvKernel& conv, const float* w, const int64_t (&strides)[4],
                              int64_t lanes, float* packed);
 
