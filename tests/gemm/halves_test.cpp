@@ -17,7 +17,7 @@ std::string list(const Sizes& sizes, char open = '[', char close = ']') {
   return text + close;
 }
 
-std::string linear(const std::string& rows, int64_t n, int64_t k, const std::string& dtype) {
+std::string linear_of(const std::string& rows, int64_t n, int64_t k, const std::string& dtype) {
   const std::string columns = std::to_string(n), inner = std::to_string(k);
   return "graph @f(%x: f32[" + rows + ", " + inner + "], %h: " + dtype + "[" + columns + ", " + inner +
          "] param, %b: f32[" + columns + "] param) {\n  %w = cast(%h) {dtype=f32}\n" +
@@ -32,7 +32,7 @@ std::string conv(const Sizes& x, const Sizes& w, int64_t stride, int64_t groups,
          ", dilation=[1, 1], output_padding=[0, 0], groups=" + std::to_string(groups) + "}\n  return %y\n}";
 }
 
-constexpr double kRounding = 2e-4;  // of sums of up to 20,000 products in float32
+constexpr double kSumsRounding = 2e-4;  // of sums of up to 20,000 products in float32
 
 Target target_with_halves(testing::Isa isa) {
   Target target = testing::target_of(isa);
@@ -47,7 +47,7 @@ void expect_halves(const std::string& text, const std::vector<Sizes>& sizes) {
     const Ran ran = cpu::test::run_graph(text, sizes, target);
     EXPECT_EQ(ran.contractions, 1) << ran.plan;
     EXPECT_EQ(ran.plan.find("cast"), std::string::npos) << ran.plan;
-    EXPECT_LE(ran.difference, kRounding) << target.key() << "\n" << ran.plan;
+    EXPECT_LE(ran.difference, kSumsRounding) << target.key() << "\n" << ran.plan;
   }
 }
 
@@ -56,18 +56,18 @@ TEST(Halves, LinearOfAllTails) {
     for (int64_t m : {1, 5, 37})
       for (int64_t n : {2, 31, 70})
         for (int64_t k : {1, 24, 770})
-          expect_halves(linear(std::to_string(m), n, k, dtype), {{m, k}, {n, k}, {n}});
+          expect_halves(linear_of(std::to_string(m), n, k, dtype), {{m, k}, {n, k}, {n}});
 }
 
 TEST(Halves, AnyNumberOfRows) {
   for (const char* dtype : {"bf16", "f16"})
-    for (int64_t m : {1, 13, 90}) expect_halves(linear("s", 72, 96, dtype), {{m, 96}, {72, 96}, {72}});
+    for (int64_t m : {1, 13, 90}) expect_halves(linear_of("s", 72, 96, dtype), {{m, 96}, {72, 96}, {72}});
 }
 
 // More panels than are made float32 at a time, and panels too long for that.
 TEST(Halves, LongRows) {
-  expect_halves(linear("40", 200, 4096, "bf16"), {{40, 4096}, {200, 4096}, {200}});
-  expect_halves(linear("30", 50, 20000, "f16"), {{30, 20000}, {50, 20000}, {50}});
+  expect_halves(linear_of("40", 200, 4096, "bf16"), {{40, 4096}, {200, 4096}, {200}});
+  expect_halves(linear_of("30", 50, 20000, "f16"), {{30, 20000}, {50, 20000}, {50}});
 }
 
 TEST(Halves, Convolutions) {
@@ -97,7 +97,7 @@ int64_t packed(const std::string& text, const Target& target) {
 
 TEST(Halves, TakeHalfTheMemory) {
   const Target target = target_with_halves(testing::Isa::Avx2);
-  EXPECT_EQ(packed(linear("8", 480, 96, "bf16"), target), 480 * 96 * 2);
+  EXPECT_EQ(packed(linear_of("8", 480, 96, "bf16"), target), 480 * 96 * 2);
   EXPECT_EQ(packed(conv({1, 16, 9, 9}, {96, 16, 3, 3}, 1, 1, "f16"), target), 96 * 16 * 9 * 2);
 }
 
@@ -132,7 +132,7 @@ TEST(Halves, WhatStaysFloat32) {
     const loops::Plan plan = loops::plan(graph::parse(text), options_that_generate(target));
     return loops::print(plan).find("cast") == std::string::npos;
   };
-  const std::string text = linear("8", 48, 96, "bf16");
+  const std::string text = linear_of("8", 48, 96, "bf16");
   EXPECT_TRUE(narrow(text));
   std::string argument = text;
   argument.replace(argument.find("] param"), 7, "]");
@@ -140,8 +140,9 @@ TEST(Halves, WhatStaysFloat32) {
   EXPECT_FALSE(narrow(conv({1, 16, 9, 9}, {16, 1, 3, 3}, 1, 16, "bf16")));
   Target old = target;
   old.f16c = false;
-  EXPECT_TRUE(loops::print(loops::plan(graph::parse(linear("8", 48, 96, "f16")), options_that_generate(old)))
-                  .find("cast") != std::string::npos);
+  EXPECT_TRUE(
+      loops::print(loops::plan(graph::parse(linear_of("8", 48, 96, "f16")), options_that_generate(old)))
+          .find("cast") != std::string::npos);
 }
 
 }  // namespace
