@@ -1,4 +1,4 @@
-# tests/training/test_recurrent.py
+# tests/training/test_recurrent_layers.py
 """Recurrent layers whose gradients are eager's affair: their call is a piece of the region, and what is around it is
 compiled."""
 
