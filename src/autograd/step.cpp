@@ -30,10 +30,15 @@ namespace variables = torch::autograd::impl;
 
 class StepMaking {
  public:
-  StepMaking(const Tape& run, const std::vector<TensorId>& wanted)
-      : run_(run), wanted_(wanted), untracked_(run.tensors.size()), writer_(run, joint_, nullptr) {}
+  StepMaking(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own)
+      : run_(run),
+        wanted_(wanted),
+        own_(own),
+        untracked_(run.tensors.size()),
+        writer_(run, joint_, nullptr) {}
 
   StepTape make(const Budget& budget) {
+    demand_histories_kept();
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
@@ -54,6 +59,22 @@ class StepMaking {
   }
 
  private:
+  /// The history that a write gives to what the caller has is for the caller to see, and lies outside of the
+  /// program.
+  void demand_histories_kept() const {
+    std::set<int> given;  // storages
+    for (size_t i = 0; i < run_.inputs.size(); ++i)
+      if (!own_.contains(static_cast<int>(i))) given.insert(storage(run_.inputs[i]));
+    for (const record::Entry& entry : run_.entries) {
+      if (!record::writes_gradients(run_, entry) || record::counts_no_write(entry)) continue;
+      for (int a : record::written_arguments(entry))
+        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
+          if (id >= 0 && given.contains(storage(id)))
+            throw_unsupported("an input that is given a history by a write, beside a backward pass");
+    }
+  }
+  int storage(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].storage; }
+
   bool is_input(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].input >= 0; }
   bool has_history(size_t i, const at::Tensor& result) const {
     return result.defined() && result.requires_grad() && !is_input(wanted_[i]);
@@ -149,6 +170,7 @@ class StepMaking {
 
   const Tape& run_;
   const std::vector<TensorId>& wanted_;
+  const std::set<int>& own_;
   Joint joint_;
   std::vector<bool> untracked_;  ///< by tensor of the run
   bool copied_ = false;          ///< the entry in progress
@@ -161,11 +183,12 @@ class StepMaking {
 
 }  // namespace
 
-StepTape make_step(const Tape& run, const std::vector<TensorId>& wanted, const Budget& budget) {
+StepTape make_step(const Tape& run, const std::vector<TensorId>& wanted, const Budget& budget,
+                   const std::set<int>& own) {
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
   try {
-    return StepMaking(run, wanted).make(budget);
+    return StepMaking(run, wanted, own).make(budget);
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {

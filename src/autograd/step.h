@@ -13,6 +13,7 @@
 // nothing is left. One with another history cannot be given: the run's tape is replayed then.
 #pragma once
 
+#include <set>
 #include <string>
 #include <vector>
 
@@ -29,9 +30,10 @@ struct StepTape {
   std::vector<PassMemory> memory;        ///< by backward pass
 };
 
-/// Throws Error(Unsupported), with the reason, for what cannot be said so.
+/// Throws Error(Unsupported), with the reason, for what cannot be said so. `own`: inputs, by their index,
+/// that are none of the caller's.
 StepTape make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted,
-                   const Budget& budget = {});
+                   const Budget& budget = {}, const std::set<int>& own = {});
 
 /// As text: its tape (record/text.h), and what each backward pass keeps.
 std::string print(const StepTape& step);

@@ -12,9 +12,11 @@
 namespace bolt::run {
 
 StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
-  autograd::StepTape step = lower::rather_unmasked(
-      recorded.tape, sizes, recorded.name,
-      [&](const record::Tape& tape) { return autograd::make_step(tape, recorded.wanted, recorded.budget); });
+  autograd::StepTape step =
+      lower::rather_unmasked(recorded.tape, sizes, recorded.name, [&](const record::Tape& tape) {
+        return autograd::make_step(tape, recorded.wanted, recorded.budget,
+                                   made_of_numbers(recorded.constants));
+      });
   recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });
   auto run = std::make_shared<record::Tape>(std::exchange(recorded.tape, std::move(step.tape)));
   std::vector<record::TensorId> wanted = std::exchange(recorded.wanted, std::move(step.wanted));

@@ -58,4 +58,11 @@ struct Recorded {
   }
 };
 
+/// Inputs, by their index, that are none of the caller's.
+inline std::set<int> made_of_numbers(const std::unordered_map<int, at::Tensor>& constants) {
+  std::set<int> inputs;
+  for (const auto& constant : constants) inputs.insert(constant.first);
+  return inputs;
+}
+
 }  // namespace bolt::run

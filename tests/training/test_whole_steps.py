@@ -792,3 +792,25 @@ def test_a_gradient_asked_for_of_what_came_out_of_something():
         return found
 
     assert_same(run(torchbolt.compile), run(lambda fn: fn))
+
+
+@pytest.mark.parametrize("passes_through", [True, False])
+def test_a_write_that_gives_an_input_a_history(passes_through):
+    """The caller sees it, whether the backward pass has used it up or not: eager's operators run."""
+
+    def step(x, w):
+        x[0] = w.sum()
+        loss = x.square().sum() if passes_through else w.square().sum()
+        loss.backward()
+        return loss.detach()
+
+    fast = torchbolt.compile(step)
+    for _ in range(3):
+        seen = []
+        for run in (step, fast):
+            x, w = torch.ones(3), torch.ones(2, requires_grad=True)
+            seen.append([run(x, w), w.grad, x.detach(), torch.tensor(x.requires_grad)])
+            if not passes_through:
+                seen[-1] += torch.autograd.grad(x.sum(), w)
+        torch.testing.assert_close(seen[1], seen[0])
+    assert torchbolt.stats()["eager_fallbacks"] == 1
