@@ -146,6 +146,20 @@ TEST(CudaParts, ReadColumnsOnce) {
   EXPECT_EQ(parts_of(2).list.size(), 3u);  // its elements wait for the sums
 }
 
+// The last chunks of a row are shorter, or empty: a thread that summed several of them at once would read
+// beyond their ends. They are rows of memory whatever the first one's number says of their length.
+TEST(CudaParts, ReadEachChunkToItsEnd) {
+  for (const char* space :
+       {"[300000 d0 reduce]", "[64*s0 d0 reduce] syms [s0]", "[s0 d0 reduce] syms [s0]"}) {
+    SCOPED_TRACE(space);
+    const Parts all = parts(loops::normalise(
+        loops::parse_kernel("kernel @sum (in %b0: f32, out %b1: f32) space " + std::string(space) +
+                            " {\n  %0 = load b0[d0]\n  %1 = reduce sum %0 over d0\n  store b1[0] = %1\n}")));
+    ASSERT_EQ(all.list.size(), 2u);
+    EXPECT_EQ(schedule(all.list[0].kernel).way, Mapping::Block);
+  }
+}
+
 // The rows of a chunk are those of all reduced dimensions: 16 of 512, 8 times.
 TEST(CudaParts, KeepTheDeviceBusyWhereSeveralDimensionsAreReduced) {
   const Parts all = parts(loops::normalise(loops::parse_kernel(

@@ -62,6 +62,14 @@ void each_access(const Kernel& k, F&& f) {
     f(AccessedPlace{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
 }
 
+/// About how long a dimension is. Where that depends on others, as the length of a chunk does on its number,
+/// it is what the first has: the last ones may have nothing at all.
+double length_of(const Kernel& k, size_t dim) {
+  const Sym first =
+      substitute(k.dims[dim].size, [&](Sym symbol) { return k.varies(symbol) ? Sym(0) : symbol; });
+  return static_cast<double>(loops::estimate(first));
+}
+
 /// Bytes of what is read and written whose neighbours along `dim` are neighbours in memory.
 double bytes_along(const Kernel& k, int dim) {
   double bytes = 0;
@@ -71,7 +79,7 @@ double bytes_along(const Kernel& k, int dim) {
     double touched = dtype_bytes(p.dtype);
     const uint32_t dims = k.varies(p.index);
     for (size_t d = 0; d < k.dims.size(); ++d)
-      if (dims >> d & 1) touched *= static_cast<double>(loops::estimate(k.dims[d].size));
+      if (dims >> d & 1) touched *= length_of(k, d);
     bytes += touched;
   });
   return bytes;
@@ -83,8 +91,11 @@ bool rows_are_columns(const Kernel& k, const Schedule& s) {
   return !s.outer.empty() && bytes_along(k, s.outer.back()) > bytes_along(k, s.row.back());
 }
 
-/// As many elements as 16 bytes of the narrowest contiguous access hold, if they divide the dimension.
+/// As many elements as 16 bytes of the narrowest contiguous access hold, if they divide the dimension. Rows
+/// that differ in length go through theirs apart.
 int pick_vector(const Kernel& k, Schedule s) {
+  for (int d : s.row)
+    if (k.varies(k.dims[static_cast<size_t>(d)].size) >> s.inner & 1) return 1;
   int narrowest = 16;
   each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s.inner));
