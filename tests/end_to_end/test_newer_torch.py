@@ -5,22 +5,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from autograd_functions import Scaled
 
 import torchbolt
-
-
-class Scaled(torch.autograd.Function):
-    @staticmethod
-    def forward(x, scale=3.0):
-        return x * scale
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.scale = inputs[1]
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.scale, None
 
 
 class Plain(torch.autograd.Function):

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from autograd_functions import Scaled
 
 import torchbolt
 
@@ -35,20 +36,6 @@ class Double(torch.autograd.Function):
         return grad * 3, None  # not the derivative: tells who computed it
 
 
-class Setup(torch.autograd.Function):
-    @staticmethod
-    def forward(x, scale=3):
-        return x * scale
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.scale = inputs[1]
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.scale, None
-
-
 def check(fn, *args, regions=1):
     torchbolt.reset()
     compiled = torchbolt.compile(fn)
@@ -69,7 +56,7 @@ def test_autograd_function_without_gradient(grad):
     x = torch.randn(4)
     with torch.set_grad_enabled(grad):
         check(lambda x: Double.apply(x + 1, x)[0] * 3, x)
-        check(lambda x: Setup.apply(x) + Setup.apply(x, 2), x)
+        check(lambda x: Scaled.apply(x) + Scaled.apply(x, 2), x)
 
 
 def test_autograd_function_gives_inputs_back_as_views():

@@ -1,15 +1,10 @@
 # tests/lint/test_check_layers.py
 """scripts/check_layers.py: who may include whom, and who may know which devices there are."""
 
-import importlib.util
-from pathlib import Path
-
 import pytest
+from lint_scripts import load
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_layers.py"
-spec = importlib.util.spec_from_file_location("check_layers", SCRIPT)
-check = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check)
+check = load("check_layers")
 
 
 @pytest.mark.parametrize(

@@ -1,15 +1,10 @@
 # tests/lint/test_check_openings.py
 """scripts/check_openings.py: which first lines it takes, and where it writes one."""
 
-import importlib.util
-import pathlib
-
 import pytest
+from lint_scripts import load
 
-SCRIPT = pathlib.Path(__file__).resolve().parents[2] / "scripts" / "check_openings.py"
-spec = importlib.util.spec_from_file_location("check_openings", SCRIPT)
-check = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check)
+check = load("check_openings")
 
 
 @pytest.mark.parametrize(
