@@ -1,6 +1,7 @@
 # scripts/check_definitions.py
-"""Checks that a name means one thing, by reading the text of src/: definitions at namespace scope, also those that a
-macro of ours makes. Declarations do not count, and of #if and #else both sides are read.
+"""Checks that a name means one thing, by reading the text of src/ and of the C++ tests: definitions at namespace scope,
+also those that a macro of ours or of googletest's makes. Declarations do not count, and of #if and #else both sides are
+read.
 
 One definition: no two files define a type, alias, concept, function or inline variable in one namespace. Two classes
 of one name, each in its own file, compile and link; the linker then keeps one of the two constructors, destructors or
@@ -8,13 +9,13 @@ inline functions for both, and memory is laid out by one and read by the other. 
 required"). Functions are told apart by their parameters' types. The same text twice is no error of the language, but of
 taste, and counts, too.
 
-One class: no class of one namespace has the name of a class of another, so that who searches for it finds one. What
-stands in an unnamed namespace or in a class is found where it is used; such names may be common ones (Parser, Row), but
-not that of a class which other files see.
+One class: no class of one namespace of src/ has the name of a class of another, so that who searches for it finds one.
+What stands in an unnamed namespace or in a class is found where it is used; such names may be common ones (Parser,
+Row), but not that of a class which other files see.
 
-One room: no two .cpp files of a folder of src/ give one name to something of their own, nor one that another file of
-the namespace exports. cmake/Unity.cmake may put both files into one unit: that is an error there, or the wrong one is
-called.
+One room: no two .cpp files of a folder of src/, and no two tests, give one name to something of their own, nor one that
+another file of the namespace exports. cmake/Unity.cmake may put both files into one unit: that is an error there, or
+the wrong one is called.
 """
 
 import re
@@ -27,7 +28,8 @@ from typing import NamedTuple
 # opcodes_311.def, only_312.h: what is only in the build for that Python.
 OF_ONE_PYTHON = re.compile(r"_(3\d\d)\.\w+$")
 
-SRC = Path(__file__).resolve().parent.parent / "src"
+ROOT = Path(__file__).resolve().parent.parent
+READ = ("src/**/*.h", "src/**/*.cpp", "tests/**/*.h", "tests/**/*_test.cpp")
 TOKEN = re.compile(
     r"""(?P<space>\s+|//[^\n]*|/\*.*?\*/|\\\n)
     |(?P<directive>^[ \t]*\#(?:\\\n|//[^\n]*|/\*.*?\*/|[^\n\\]|\\)*)
@@ -44,6 +46,8 @@ UNNAMED = "(unnamed)::"
 # Never in one unit with others (cmake/Unity.cmake).
 ALONE = {"src/interp/code.cpp", "src/interp/loop_plain.cpp", "src/interp/loop_observed.cpp"}
 PAIRS = {"(": ")", "[": "]", "{": "}"}
+# What of googletest makes definitions; they clash where a suite has one test twice.
+GOOGLETEST = "".join(f"#define {name}(a, b) class a##_##b##_Test\n" for name in ("TEST", "TEST_F", "TEST_P"))
 # Words that are a type by themselves, so that what follows them is a name and they are none.
 BUILTIN = {"void", "bool", "char", "short", "int", "long", "float", "double", "unsigned", "signed", "auto"}
 WITH_BRACKETS = {"__attribute__", "alignas", "decltype", "explicit"}
@@ -391,7 +395,7 @@ def variable_name(plain: list[str]) -> str:
 
 def definitions_in(files: list[tuple[str, str]]) -> list[Definition]:
     """Of (name, text) pairs; a macro may be a header's."""
-    shared: dict[str, Macro] = {}
+    shared = preprocessed(GOOGLETEST, 0)[1]
     for name, text in files:
         if name.endswith(".h"):
             shared |= preprocessed(text, 0)[1]
@@ -430,10 +434,16 @@ def defined_twice(found: list[Definition]) -> list[str]:
     return lines
 
 
+def room_of(file: str) -> str:
+    """What is compiled together: a folder of src/, or all tests."""
+    folder, *rest = file.split("/")
+    return f"{folder}/{rest[0]}" if folder == "src" else folder
+
+
 def classes_of_one_name(found: list[Definition]) -> list[str]:
     of_name: dict[str, list[Definition]] = defaultdict(list)
     for definition in found:
-        if definition.kind in TYPES and definition.name.isidentifier():
+        if definition.kind in TYPES and definition.name.isidentifier() and room_of(definition.file) != "tests":
             of_name[definition.name].append(definition)
     lines = []
     for name, all_of_it in sorted(of_name.items()):
@@ -449,12 +459,14 @@ def classes_of_one_name(found: list[Definition]) -> list[str]:
 def clashes_in_rooms(found: list[Definition]) -> list[str]:
     of_name: dict[tuple[str, ...], list[Definition]] = defaultdict(list)
     for definition in found:
-        room = "/".join(definition.file.split("/")[:2])
+        room = room_of(definition.file)
         # A member goes by its class. Whoever writes at::Tensor and whoever writes Tensor mean the same.
         is_macro = definition.kind == "function" and definition.name.isupper()
         if definition.file not in ALONE and not is_macro and "::" not in definition.name:
             parameters = re.sub(r"\w+ :: ", "", definition.told_apart_by)
-            of_name[room, definition.namespace(), definition.name, parameters].append(definition)
+            # Tests see what src/ exports.
+            for place in {room} if definition.is_own() else {room, "tests"}:
+                of_name[place, definition.namespace(), definition.name, parameters].append(definition)
     lines = []
     for (_, namespace, name, _), all_of_it in sorted(of_name.items()):
         first = min(all_of_it, key=Definition.is_own)
@@ -469,8 +481,8 @@ def clashes_in_rooms(found: list[Definition]) -> list[str]:
 
 
 def main() -> int:
-    files = sorted(file for suffix in ("*.h", "*.cpp") for file in SRC.rglob(suffix))
-    found = complaints([(file.relative_to(SRC.parent).as_posix(), file.read_text()) for file in files])
+    files = sorted(file for pattern in READ for file in ROOT.glob(pattern))
+    found = complaints([(file.relative_to(ROOT).as_posix(), file.read_text()) for file in files])
     print(*found, sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

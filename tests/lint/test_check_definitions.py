@@ -1,16 +1,10 @@
 # tests/lint/test_check_definitions.py
 """scripts/check_definitions.py finds what is defined twice, and nothing else."""
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
+from lint_scripts import load
 
-SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_definitions.py"
-spec = importlib.util.spec_from_file_location("check_definitions", SCRIPT)
-check = sys.modules["check_definitions"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(check)
+check = load("check_definitions")
 
 
 def found(first, second):
@@ -136,6 +130,41 @@ NO_CLASHES = [
 @pytest.mark.parametrize(("first", "second"), NO_CLASHES)
 def test_other_names_of_a_room_are_let_through(first, second):
     assert not clashes(first, second)
+
+
+def clashes_of_tests(first, second, place="tests/gemm/b_test.cpp"):
+    return check.complaints([("tests/loops/a_test.cpp", inside(first)), (place, inside(second))])
+
+
+OF_TESTS = [
+    *CLASHES,
+    ("namespace { TEST(Suite, Name) { f(1); } }", "namespace { TEST(Suite, Name) { f(2); } }"),
+    ("namespace { TEST_F(Suite, Name) {} }", "namespace { struct Suite_Name_Test {}; }"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), OF_TESTS)
+def test_tests_have_names_of_their_own_whatever_their_folders(first, second):
+    assert len(clashes_of_tests(first, second)) == 1
+
+
+NOT_OF_TESTS = [
+    *NO_CLASHES,
+    ("namespace { TEST(Suite, Name) { f(1); } }", "namespace { TEST(Suite, Other) { f(2); } }"),
+    # A test's class may have a common name.
+    ("struct S { int a; };", "namespace one { struct S { int a; }; }"),
+]
+
+
+@pytest.mark.parametrize(("first", "second"), NOT_OF_TESTS)
+def test_other_names_of_tests_are_let_through(first, second):
+    assert not clashes_of_tests(first, second)
+
+
+def test_tests_see_what_is_exported_and_nothing_else():
+    own, exported = "namespace { int f(int a) { return a; } }", "int f(int b) { return b; }"
+    assert len(clashes_of_tests(own, exported, place="src/loops/b.cpp")) == 1
+    assert not clashes_of_tests(own, own, place="src/loops/b.cpp")
 
 
 def test_what_a_macro_makes_is_a_definition():
