@@ -311,8 +311,7 @@ class Cuda final : public DeviceInterface {
   /// the product, and no further from the exact result.
   bool ends_in_gelu(const graph::Node& product) const override {
     const graph::Type& type = product.out()->type;
-    return (type.dtype == DType::BF16 || type.dtype == DType::F16) &&
-           driver::capability(type.device.index) >= 80;
+    return is_half(type.dtype) && driver::capability(type.device.index) >= 80;
   }
 
   int schedules(const loops::Kernel&) const override { return std::size(codegen::cuda::kWider); }

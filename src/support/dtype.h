@@ -38,7 +38,8 @@ BOLT_API bool is_float(DType t);
 BOLT_API bool is_signed_int(DType t);
 inline bool is_complex(DType t) { return t == DType::C64 || t == DType::C128; }
 inline bool is_int(DType t) { return !is_float(t) && !is_complex(t) && t != DType::Bool; }
-/// bf16 and f16 are computed in f32, as ATen's opmath does; everything else in itself.
-inline DType compute_type(DType t) { return t == DType::F16 || t == DType::BF16 ? DType::F32 : t; }
+inline bool is_half(DType t) { return t == DType::F16 || t == DType::BF16; }
+/// Halves are computed in f32, as ATen's opmath does; everything else in itself.
+inline DType compute_type(DType t) { return is_half(t) ? DType::F32 : t; }
 
 }  // namespace bolt

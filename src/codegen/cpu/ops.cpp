@@ -81,7 +81,7 @@ Ops::Value Ops::splat(Value scalar, unsigned lanes) const {
 
 Ops::Value Ops::constant(DType t, double value, int64_t ivalue) const {
   if (t == DType::F32 || t == DType::F64) return llvm::ConstantFP::get(type(t, 1), value);
-  if (t == DType::BF16 || t == DType::F16) {
+  if (is_half(t)) {
     llvm::APFloat number(value);
     bool inexact;
     number.convert(t == DType::F16 ? llvm::APFloat::IEEEhalf() : llvm::APFloat::BFloat(),
@@ -146,7 +146,6 @@ Ops::Value Ops::float_to_half(Value v, DType to) const {
 
 Ops::Value Ops::cast(Value v, DType from, DType to) const {
   if (from == to) return v;
-  const auto is_half = [](DType t) { return t == DType::BF16 || t == DType::F16; };
   if (is_half(from)) return cast(half_to_float(v, from), DType::F32, to);
   if (is_half(to)) return float_to_half(cast(v, from, DType::F32), to);
   llvm::Type* target = math_.with_element(v, type(to, 1));

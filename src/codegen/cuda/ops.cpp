@@ -51,8 +51,6 @@ std::string whole(DType t, int64_t v) {
   return v < 0 && s[0] == '-' ? "(" + s + ")" : s;
 }
 
-bool is_half(DType t) { return t == DType::BF16 || t == DType::F16; }
-
 /// The operator between two operands; "" for what is spelled as a call.
 std::string infix(ScalarOp op, DType t) {
   const bool fp = is_float(t);

@@ -52,7 +52,6 @@ bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule);
 
 /// The number in a `scalar` node; nothing for anything else and for unknown sizes.
 std::optional<double> scalar_of(const Value* v);
-inline bool is_half(DType t) { return is_float(t) && dtype_bytes(t) == 2; }
 inline bool is_op(const Value* v, Op op) { return v->def && v->def->op == op; }
 
 }  // namespace bolt::graph

@@ -79,8 +79,7 @@ std::vector<Value*> unary(Call& c) {
 /// ATen compares a half with a number as that type holds it, and so it does where a rest is left of a
 /// division; other arithmetic takes the number as it is.
 Value* compared(const Call& c, std::string_view name, DType t) {
-  if ((t != DType::BF16 && t != DType::F16) || c.is_tensor(name) || c.is_symbolic(name))
-    return c.operand(name, t);
+  if (!is_half(t) || c.is_tensor(name) || c.is_symbolic(name)) return c.operand(name, t);
   const auto number = static_cast<float>(c.scalar(name).toDouble());
   return c.scalar_value(t == DType::BF16 ? float{c10::BFloat16(number)} : float{c10::Half(number)}, t);
 }
