@@ -21,6 +21,8 @@ using gemm::emit_for;
 using gemm::emit_if;
 using gemm::float_at;
 using gemm::i64;
+using gemm::maximum;
+using gemm::minimum;
 using llvm::Value;
 
 constexpr int kRows = AmxAttention::kRows;
@@ -31,12 +33,6 @@ llvm::FixedVectorType* floats(llvm::IRBuilder<>& b) {
 }
 llvm::FixedVectorType* halves(llvm::IRBuilder<>& b, unsigned count) {
   return llvm::FixedVectorType::get(b.getInt16Ty(), count);
-}
-Value* minimum(llvm::IRBuilder<>& b, Value* x, Value* y) {
-  return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
-}
-Value* maximum(llvm::IRBuilder<>& b, Value* x, Value* y) {
-  return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
 }
 
 /// The two halves of each word.

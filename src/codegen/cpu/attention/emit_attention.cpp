@@ -22,6 +22,9 @@ using gemm::emit_if;
 using gemm::float_at;
 using gemm::i64;
 using gemm::load_buffer;
+using gemm::maximum;
+using gemm::minimum;
+using gemm::reserve_floats;
 using gemm::round_up;
 using llvm::Value;
 
@@ -76,17 +79,17 @@ class AttentionEmitter {
     queries_ = size_(b_, args_.syms, k_.queries);
     keys_ = size_(b_, args_.syms, k_.keys);
     Value* blocks = size_(b_, args_.syms, ceildiv(k_.queries, s_.width()));
-    queries_scratch_ = reserve(k_.depth * s_.width());
-    statistics_ = reserve(Softmax::kStatistics * s_.width());
-    if (!single_ || amx_) totals_ = reserve(s_.width() * total_row());
+    queries_scratch_ = reserve_floats(b_, k_.depth * s_.width());
+    statistics_ = reserve_floats(b_, Softmax::kStatistics * s_.width());
+    if (!single_ || amx_) totals_ = reserve_floats(b_, s_.width() * total_row());
     if (amx_) {
-      scores_ = float_at(b_, reserve(amx_->spare_scores() + amx_->scores()), amx_->spare_scores());
-      weights_ = reserve(amx_->weights());
-      packed_values_ = reserve(amx_->values());
-      if (!k_.keys.is_const()) few_keys_ = reserve(AmxAttention::kRows * k_.depth);
+      scores_ = float_at(b_, reserve_floats(b_, amx_->spare_scores() + amx_->scores()), amx_->spare_scores());
+      weights_ = reserve_floats(b_, amx_->weights());
+      packed_values_ = reserve_floats(b_, amx_->values());
+      if (!k_.keys.is_const()) few_keys_ = reserve_floats(b_, AmxAttention::kRows * k_.depth);
       gemm::emit_amx_begin(b_, i64(b_, AmxAttention::kRows), s_.matrix_step);
     } else {
-      scores_ = reserve(round_up(block_keys(s_), s_.lanes) * s_.width());
+      scores_ = reserve_floats(b_, round_up(block_keys(s_), s_.lanes) * s_.width());
     }
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) {
       locate(b_.CreateUDiv(task, blocks));
@@ -101,14 +104,6 @@ class AttentionEmitter {
   /// Is there anything to do to the scores before their maximum is known?
   bool masks() const { return k_.mask || k_.causal || k_.scale <= 0; }
 
-  Value* reserve(int64_t floats) {
-    llvm::AllocaInst* slot =
-        b_.CreateAlloca(llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(floats)));
-    slot->setAlignment(llvm::Align(64));
-    return slot;
-  }
-  Value* minimum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
-  Value* maximum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y); }
   Value* load(Value* from) { return b_.CreateAlignedLoad(vector_, from, llvm::Align(4)); }
   void store(Value* data, Value* to) { b_.CreateAlignedStore(data, to, llvm::Align(4)); }
   Value* splat(Value* x) { return b_.CreateVectorSplat(static_cast<unsigned>(s_.lanes), x); }
@@ -191,8 +186,8 @@ class AttentionEmitter {
     for (int v = 0; v < vectors; ++v) {
       std::vector<Value*> rows;
       for (int i = 0; i < s_.lanes; ++i)
-        rows.push_back(
-            float_at(b_, from, b_.CreateMul(minimum(i64(b_, v * s_.lanes + i), last), i64(b_, k_.q.row))));
+        rows.push_back(float_at(
+            b_, from, b_.CreateMul(minimum(b_, i64(b_, v * s_.lanes + i), last), i64(b_, k_.q.row))));
       auto place = [&](Value* d) {
         return float_at(b_, to, b_.CreateAdd(b_.CreateMul(d, i64(b_, s_.width())), i64(b_, v * s_.lanes)));
       };
@@ -376,7 +371,7 @@ class AttentionEmitter {
 
   void emit_task(Value* first_query) {
     first_query_ = first_query;
-    count_ = minimum(b_.CreateSub(queries_, first_query), i64(b_, s_.width()));
+    count_ = minimum(b_, b_.CreateSub(queries_, first_query), i64(b_, s_.width()));
     emit_part(0);
   }
   /// The part that has just enough vectors for this block.
@@ -394,7 +389,7 @@ class AttentionEmitter {
     // Matrix registers have rows for queries that do not exist, too.
     Value* rows = amx_ ? i64(b_, int64_t{part.vectors} * s_.lanes) : count_;
     if (!single_) gemm::emit_copy(b_, s_.lanes, totals_, nullptr, b_.CreateMul(rows, i64(b_, total_row())));
-    Value* end = k_.causal ? minimum(keys_, b_.CreateAdd(first_query_, count_)) : keys_;
+    Value* end = k_.causal ? minimum(b_, keys_, b_.CreateAdd(first_query_, count_)) : keys_;
     k_.keys.is_const() && !amx_ ? blocks_of_known_keys(part, end) : blocks_of_keys(part, end);
     if (single_ && !amx_) return;
     if (!single_) softmax_.emit_inverse(b_, part.vectors, statistics_);
@@ -410,29 +405,29 @@ class AttentionEmitter {
   void blocks_of_known_keys(const QueryPart& part, Value* end) {
     Value* tiles = i64(b_, cut_.tiles);
     if (k_.causal)
-      tiles =
-          minimum(tiles, b_.CreateUDiv(b_.CreateAdd(end, i64(b_, cut_.height - 1)), i64(b_, cut_.height)));
+      tiles = minimum(b_, tiles,
+                      b_.CreateUDiv(b_.CreateAdd(end, i64(b_, cut_.height - 1)), i64(b_, cut_.height)));
     Value* longer = i64(b_, cut_.longer);
     emit_for(b_, i64(b_, 0), tiles, s_.key_block, [&](Value* first) {
-      Value* last = minimum(b_.CreateAdd(first, i64(b_, s_.key_block)), tiles);
+      Value* last = minimum(b_, b_.CreateAdd(first, i64(b_, s_.key_block)), tiles);
       Value* key = key_of(first);
       if (cut_.longer)
-        emit_for(b_, first, minimum(last, longer), 1, [&](Value* t) {
+        emit_for(b_, first, minimum(b_, last, longer), 1, [&](Value* t) {
           emit_scores(part.scores.front().second, b_.CreateMul(t, i64(b_, cut_.height + 1)), key);
         });
       if (cut_.tiles > cut_.longer)
-        emit_for(b_, maximum(first, longer), last, 1,
+        emit_for(b_, maximum(b_, first, longer), last, 1,
                  [&](Value* t) { emit_scores(part.scores.back().second, key_of(t), key); });
       emit_weights_and_values(part, key, b_.CreateSub(key_of(last), key));
     });
   }
   Value* key_of(Value* tile) {
-    return b_.CreateAdd(b_.CreateMul(tile, i64(b_, cut_.height)), minimum(tile, i64(b_, cut_.longer)));
+    return b_.CreateAdd(b_.CreateMul(tile, i64(b_, cut_.height)), minimum(b_, tile, i64(b_, cut_.longer)));
   }
 
   void blocks_of_keys(const QueryPart& part, Value* end) {
     emit_for(b_, i64(b_, 0), end, block_keys(s_), [&](Value* key) {
-      Value* count = minimum(b_.CreateSub(end, key), i64(b_, block_keys(s_)));
+      Value* count = minimum(b_, b_.CreateSub(end, key), i64(b_, block_keys(s_)));
       if (amx_)
         emit_matrix_scores(part, key, count);
       else

@@ -113,8 +113,7 @@ class MaskEmitter {
   }
   /// Of a lane's query in the mask; lanes beyond the last query repeat it.
   Value* query_offset(int lane) {
-    Value* query = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i64(b_, first_lane_ + lane),
-                                            b_.CreateSub(f_->getArg(3), i64(b_, 1)));
+    Value* query = gemm::minimum(b_, i64(b_, first_lane_ + lane), b_.CreateSub(f_->getArg(3), i64(b_, 1)));
     return b_.CreateMul(query, query_stride());
   }
 

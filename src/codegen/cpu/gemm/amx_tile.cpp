@@ -119,22 +119,19 @@ Sums emit_tile(llvm::IRBuilder<>& b, const AmxShape& shape, llvm::Function* f) {
   } else {
     // A register that begins in front of the tile's first row leaves dropped sums there.
     const int64_t in_front = shape.registers == 1 ? kMatrixRows : 0;
-    llvm::AllocaInst* block = b.CreateAlloca(llvm::ArrayType::get(
-        b.getFloatTy(), static_cast<uint64_t>((in_front + shape.registers * kMatrixRows) * width)));
-    block->setAlignment(llvm::Align(kRowBytes));
-    sums = float_at(b, block, in_front * width);
+    sums =
+        float_at(b, reserve_floats(b, (in_front + shape.registers * kMatrixRows) * width), in_front * width);
   }
-  auto minimum = [&](Value* x, Value* y) { return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); };
   for (int r = 0; r < shape.registers; ++r) {
     Value* first = shape.second ? b.CreateMul(height, i64(b, r))
-                                : minimum(i64(b, int64_t{r} * kMatrixRows), b.CreateSub(left, height));
+                                : minimum(b, i64(b, int64_t{r} * kMatrixRows), b.CreateSub(left, height));
     product.a[r] = shape.second ? float_at(b, a, r * shape.second)
                                 : float_at(b, a, b.CreateMul(first, i64(b, shape.row_stride)));
     product.sums[r] = float_at(b, sums, b.CreateMul(first, i64(b, width)));
   }
   emit_amx_product(b, product);
   Value* rows = shape.second ? b.CreateMul(height, i64(b, shape.registers))
-                             : minimum(left, i64(b, int64_t{shape.registers} * kMatrixRows));
+                             : minimum(b, left, i64(b, int64_t{shape.registers} * kMatrixRows));
   return {sums, rows};
 }
 
@@ -153,7 +150,7 @@ Value* emit_amx_begin(llvm::IRBuilder<>& b, Value* rows, int step) {
   llvm::AllocaInst* slot = b.CreateAlloca(bytes->getType());
   slot->setAlignment(llvm::Align(64));
   b.CreateAlignedStore(bytes, slot, llvm::Align(64));
-  Value* height = b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, rows, i64(b, kMatrixRows));
+  Value* height = minimum(b, rows, i64(b, kMatrixRows));
   for (int i = 0; i < kColumns; ++i)
     b.CreateStore(b.CreateTrunc(height, b.getInt8Ty()),
                   b.CreateConstGEP1_64(b.getInt8Ty(), slot, static_cast<uint64_t>(48 + i)));

@@ -2,9 +2,12 @@
 // ConvKernel -> LLVM IR; see emit_conv.h
 #include "codegen/cpu/gemm/emit_conv.h"
 
+#include <optional>
+
 #include "codegen/cpu/gemm/amx_tile.h"
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/gemm/pack.h"
+#include "codegen/cpu/gemm/panels.h"
 #include "codegen/cpu/gemm/tile_function.h"
 
 namespace bolt::codegen::cpu::gemm {
@@ -30,19 +33,12 @@ class ConvEmitter {
     x_ = load_buffer(b_, args_.buffers, c_.x);
     w_ = load_buffer(b_, args_.buffers, c_.w);
     if (strip_) {
-      llvm::AllocaInst* slot =
-          b_.CreateAlloca(llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(strip_floats(c_, s_))));
-      slot->setAlignment(llvm::Align(64));
-      scratch_ = slot;
+      scratch_ = reserve_floats(b_, strip_floats(c_, s_));
       copied_ = b_.CreateAlloca(b_.getInt64Ty());
       b_.CreateStore(i64(b_, -1), copied_);
     }
-    if (s_.widened) {
-      llvm::AllocaInst* slot = b_.CreateAlloca(
-          llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(s_.widened * k() * s_.width())));
-      slot->setAlignment(llvm::Align(64));
-      widened_ = slot;
-    }
+    packed_.emplace(b_, s_, c_.weights, k());
+    packed_->begin(w_);
     if (s_.matrix_step) height_ = emit_amx_begin(b_, i64(b_, c_.out_width()), s_.matrix_step);
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task); });
     if (s_.matrix_step) emit_amx_end(b_);
@@ -132,64 +128,53 @@ class ConvEmitter {
     Value* rest = b_.CreateUDiv(task, i64(b_, col_blocks()));
     Value* strip = b_.CreateURem(rest, i64(b_, strips()));
     image_ = b_.CreateUDiv(rest, i64(b_, strips()));
-    Value* first_band = b_.CreateMul(strip, i64(b_, s_.row_block));
-    Value* last_band = minimum(b_.CreateAdd(first_band, i64(b_, s_.row_block)), bands_);
-    Value* first_panel = b_.CreateMul(col_block, i64(b_, s_.col_block));
-    Value* last_panel = minimum(b_.CreateAdd(first_panel, i64(b_, s_.col_block)), panels());
-    first_row_ = b_.CreateMul(first_band, i64(b_, s_.bands));
+    const Indices bands = part_of(b_, strip, s_.row_block, i64(b_, bands_));
+    const Indices panels = part_of(b_, col_block, s_.col_block, i64(b_, this->panels()));
+    first_row_ = b_.CreateMul(bands.first, i64(b_, s_.bands));
     x_image_ = float_at(b_, x_, b_.CreateMul(image_, i64(b_, c_.x_image)));
     if (strip_) {
       // Tasks of one strip follow each other: it is copied for the first of them that this range holds.
       emit_if(b_, b_.CreateICmpNE(rest, b_.CreateLoad(b_.getInt64Ty(), copied_)), [&] {
-        copy_strip(minimum(b_.CreateMul(last_band, i64(b_, s_.bands)), c_.out_height()));
+        copy_strip(minimum(b_, b_.CreateMul(bands.last, i64(b_, s_.bands)), i64(b_, c_.out_height())));
         b_.CreateStore(rest, copied_);
       });
     }
-    if (s_.widened && !s_.rows_inside) widen_panels(first_panel, last_panel);
-    if (s_.rows_inside) {
-      emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
-        if (s_.widened) widen_panels(panel, b_.CreateAdd(panel, i64(b_, 1)));
-        emit_pixels(first_band, last_band,
-                    [&](llvm::Function* tile, Value* y, Value* x) { emit_tile(tile, y, x, panel); });
-      });
-    } else {
-      emit_pixels(first_band, last_band, [&](llvm::Function* tile, Value* y, Value* x) {
-        emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) { emit_tile(tile, y, x, panel); });
-      });
-    }
+    emit_task_loops(
+        b_, s_, *packed_, panels,
+        {.tiles = [&](const EachTile& each) { emit_pixels(bands, each); },
+         .panel_at = [&](Value* panel) { return packed_->at(panel); },
+         .one = [&](const TileAt& tile, Value* panel, Value* weights) { emit_tile(tile, panel, weights); }});
   }
 
-  using TileBody = std::function<void(llvm::Function*, Value* y, Value* x)>;
-
-  /// body(tile function, output row, output column) over the tiles of bands [first, last).
-  void emit_pixels(Value* first, Value* last, const TileBody& body) {
-    Value* whole = last_tile_ ? minimum(last, bands_ - 1) : last;
-    emit_for(b_, first, whole, 1,
-             [&](Value* band) { emit_band(b_.CreateMul(band, i64(b_, s_.bands)), body); });
+  void emit_pixels(const Indices& bands, const EachTile& each) {
+    Value* whole = last_tile_ ? minimum(b_, bands.last, i64(b_, bands_ - 1)) : bands.last;
+    emit_for(b_, bands.first, whole, 1,
+             [&](Value* band) { emit_band(b_.CreateMul(band, i64(b_, s_.bands)), each); });
     if (!last_tile_) return;
-    emit_if(b_, b_.CreateICmpSLT(whole, last),
-            [&] { body(last_tile_, i64(b_, (bands_ - 1) * s_.bands), i64(b_, 0)); });
+    emit_if(b_, b_.CreateICmpSLT(whole, bands.last),
+            [&] { each({last_tile_, i64(b_, (bands_ - 1) * s_.bands), i64(b_, 0)}); });
   }
 
-  void emit_band(Value* y, const TileBody& body) {
-    if (s_.bands > 1) return body(tile_, y, i64(b_, 0));
+  void emit_band(Value* y, const EachTile& each) {
+    if (s_.bands > 1) return each({tile_, y, i64(b_, 0)});
     if (s_.matrix_step) {
       const int64_t width = c_.out_width();
       const int64_t pairs = narrow_tile_ ? width / s_.rows * s_.rows : width;
-      if (tile_) emit_for(b_, i64(b_, 0), i64(b_, pairs), s_.rows, [&](Value* x) { body(tile_, y, x); });
-      if (narrow_tile_) body(narrow_tile_, y, i64(b_, pairs));
+      if (tile_) emit_for(b_, i64(b_, 0), i64(b_, pairs), s_.rows, [&](Value* x) { each({tile_, y, x}); });
+      if (narrow_tile_) each({narrow_tile_, y, i64(b_, pairs)});
       return;
     }
-    if (cut_.tiles == 1) return body(tile_, y, i64(b_, 0));
+    if (cut_.tiles == 1) return each({tile_, y, i64(b_, 0)});
     if (cut_.longer) {
       emit_for(b_, i64(b_, 0), i64(b_, cut_.longer * (cut_.height + 1)), cut_.height + 1,
-               [&](Value* x) { body(longer_tile_, y, x); });
+               [&](Value* x) { each({longer_tile_, y, x}); });
     }
     emit_for(b_, i64(b_, cut_.longer * (cut_.height + 1)), i64(b_, c_.out_width()), cut_.height,
-             [&](Value* x) { body(tile_, y, x); });
+             [&](Value* x) { each({tile_, y, x}); });
   }
 
-  void emit_tile(llvm::Function* tile, Value* y, Value* x, Value* panel) {
+  void emit_tile(const TileAt& tile, Value* panel, Value* weights) {
+    Value *y = tile.row, *x = tile.column;
     Value* a = strip_ ? scratch_ : x_image_;
     Value* a_row = strip_ ? b_.CreateSub(y, first_row_) : y;
     a = float_at(b_, a, b_.CreateMul(a_row, i64(b_, c_.stride_h * row_pitch_)));
@@ -203,20 +188,11 @@ class ConvEmitter {
       col = b_.CreateAdd(b_.CreateMul(group, i64(b_, group_out())), in_group);
       left = b_.CreateSub(i64(b_, group_out()), in_group);
     }
-    Value* weights = widened_ ? float_at(b_, widened_, numbers_of(b_.CreateSub(panel, first_widened_)))
-                              : number_at(b_, c_.weights, w_, numbers_of(panel));
     Value* image_row = b_.CreateAdd(b_.CreateMul(image_, i64(b_, c_.out_height())), y);
     Value* row = b_.CreateAdd(b_.CreateMul(image_row, i64(b_, c_.out_width())), x);
     std::vector<Value*> more;
     if (s_.matrix_step) more = {b_.CreateSub(i64(b_, c_.out_width()), x), height_};
-    call_tile(b_, tile, args_, {a, weights, row, col, left, more});
-  }
-
-  Value* numbers_of(Value* panels) { return b_.CreateMul(panels, i64(b_, k() * s_.width())); }
-  void widen_panels(Value* first, Value* last) {
-    first_widened_ = first;
-    emit_widened_copy(b_, c_.weights, s_.lanes, widened_, number_at(b_, c_.weights, w_, numbers_of(first)),
-                      numbers_of(b_.CreateSub(last, first)));
+    call_tile(b_, tile.function, args_, {a, weights, row, col, left, more});
   }
 
   /// Input rows that output rows [first_row_, last_row) need, with zeros around the image.
@@ -258,9 +234,6 @@ class ConvEmitter {
     });
   }
 
-  Value* minimum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
-  Value* minimum(Value* x, int64_t y) { return minimum(x, i64(b_, y)); }
-
   llvm::Module& module_;
   const ConvKernel& c_;
   const TileSchedule& s_;
@@ -281,14 +254,13 @@ class ConvEmitter {
   Value* x_ = nullptr;
   Value* w_ = nullptr;
   Value* scratch_ = nullptr;
-  Value* widened_ = nullptr;            // panels of weights made float32
+  std::optional<PackedPanels> packed_;
   Value* height_ = nullptr;             // of matrix registers
   llvm::AllocaInst* copied_ = nullptr;  // which strip of which image scratch_ holds
   // of the task being emitted
   Value* image_ = nullptr;
   Value* x_image_ = nullptr;
   Value* first_row_ = nullptr;
-  Value* first_widened_ = nullptr;  // panel
 };
 
 }  // namespace

@@ -168,9 +168,10 @@ class DepthwiseEmitter {
     // Kernel rows [low, high) lie inside the image.
     Value* zero = i64(b_, 0);
     Value* start = b_.CreateSub(b_.CreateMul(y, i64(b_, c_.stride_h)), i64(b_, c_.pad_h));
-    Value* low = ceil_div(maximum(b_.CreateNeg(start), zero));
-    Value* high = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i64(b_, c_.kernel_h),
-                                           ceil_div(maximum(b_.CreateSub(i64(b_, c_.height), start), zero)));
+    Value* low = ceil_div(maximum(b_, b_.CreateNeg(start), zero));
+    Value* high =
+        b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, i64(b_, c_.kernel_h),
+                                 ceil_div(maximum(b_, b_.CreateSub(i64(b_, c_.height), start), zero)));
     Value* x_row = b_.CreateAdd(start, b_.CreateMul(low, i64(b_, c_.dilation_h)));
     Value* x = number_at(b_, c_.pixels, x_, b_.CreateMul(image, i64(b_, c_.x_image)));
     x = number_at(b_, c_.pixels, x, b_.CreateMul(x_row, i64(b_, c_.x_row)));
@@ -195,7 +196,6 @@ class DepthwiseEmitter {
     }
   }
 
-  Value* maximum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y); }
   /// ceil(x / dilation_h) for x >= 0.
   Value* ceil_div(Value* x) {
     return b_.CreateUDiv(b_.CreateAdd(x, i64(b_, c_.dilation_h - 1)), i64(b_, c_.dilation_h));

@@ -3,10 +3,12 @@
 #include "codegen/cpu/gemm/emit_gemm.h"
 
 #include <algorithm>
+#include <optional>
 
 #include "codegen/cpu/gemm/amx_tile.h"
 #include "codegen/cpu/gemm/emit_util.h"
 #include "codegen/cpu/gemm/pack_emit.h"
+#include "codegen/cpu/gemm/panels.h"
 #include "codegen/cpu/gemm/tile_function.h"
 
 namespace bolt::codegen::cpu::gemm {
@@ -36,10 +38,10 @@ class GemmEmitter {
         b_.CreateAdd(size_(b_, args_.syms, row_tiles_), i64(b_, s_.row_block - 1)), i64(b_, s_.row_block));
     a_base_ = load_buffer(b_, args_.buffers, kernel_.a.buffer);
     b_base_ = load_buffer(b_, args_.buffers, kernel_.b.buffer);
-    if (packs_a()) a_scratch_ = reserve(s_.row_block * s_.rows * kernel_.k);
-    if (packs_b()) b_scratch_ = reserve(kernel_.k * s_.width());
-    if (s_.widened) b_scratch_ = reserve(s_.widened * kernel_.k * s_.width());
-    if (s_.k_block) sums_ = reserve((s_.row_block * s_.rows + kMatrixRows) * s_.width());
+    if (packs_a()) a_scratch_ = reserve_floats(b_, s_.row_block * s_.rows * kernel_.k);
+    if (packs_b()) b_scratch_ = reserve_floats(b_, kernel_.k * s_.width());
+    packed_.emplace(b_, s_, kernel_.weights, kernel_.k);
+    if (s_.k_block) sums_ = reserve_floats(b_, (s_.row_block * s_.rows + kMatrixRows) * s_.width());
     emit_for(b_, args_.begin, args_.end, 1, [&](Value* task) { emit_task(task, row_blocks); });
     if (s_.matrix_step) emit_amx_end(b_);
     b_.CreateRetVoid();
@@ -99,48 +101,32 @@ class GemmEmitter {
     }
   }
 
-  Value* reserve(int64_t floats) {
-    llvm::AllocaInst* slot =
-        b_.CreateAlloca(llvm::ArrayType::get(b_.getFloatTy(), static_cast<uint64_t>(floats)));
-    slot->setAlignment(llvm::Align(64));
-    return slot;
-  }
-
   void emit_task(Value* task, Value* row_blocks) {
     Value* col_block = b_.CreateURem(task, i64(b_, col_blocks_));
     Value* rest = b_.CreateUDiv(task, i64(b_, col_blocks_));
     Value* row_block = b_.CreateURem(rest, row_blocks);
     batch_ = b_.CreateUDiv(rest, row_blocks);
-    Value* first_tile = b_.CreateMul(row_block, i64(b_, s_.row_block));
-    Value* last_tile =
-        minimum(b_.CreateAdd(first_tile, i64(b_, s_.row_block)), size_(b_, args_.syms, row_tiles_));
-    Value* first_panel = b_.CreateMul(col_block, i64(b_, s_.col_block));
-    Value* last_panel = minimum(b_.CreateAdd(first_panel, i64(b_, s_.col_block)), i64(b_, panels()));
+    const Indices tiles = part_of(b_, row_block, s_.row_block, size_(b_, args_.syms, row_tiles_));
+    const Indices panels = part_of(b_, col_block, s_.col_block, i64(b_, this->panels()));
     locate_batch();
-    if (packs_a()) pack_rows(first_tile, last_tile);
-    if (s_.widened && !s_.rows_inside) widen_panels(first_panel, last_panel);
-    if (s_.rows_inside) {
-      emit_for(b_, first_panel, last_panel, 1, [&](Value* panel) {
-        if (s_.widened) widen_panels(panel, b_.CreateAdd(panel, i64(b_, 1)));
-        Value* b_panel = panel_pointer(panel);
-        auto all_rows = [&] {
-          emit_rows(first_tile, last_tile,
-                    [&](llvm::Function* tile, Value* row) { emit_tile(tile, row, panel, b_panel); });
-        };
-        if (!s_.k_block) return all_rows();
-        task_row_ = b_.CreateMul(first_tile, i64(b_, s_.rows));
-        emit_for(b_, i64(b_, 0), i64(b_, kernel_.k), s_.k_block, [&](Value* block) {
-          block_ = block;
-          words_ = minimum(i64(b_, s_.k_block), b_.CreateSub(i64(b_, kernel_.k), block));
-          all_rows();
-        });
-      });
-    } else {
-      emit_rows(first_tile, last_tile, [&](llvm::Function* tile, Value* row) {
-        emit_for(b_, first_panel, last_panel, 1,
-                 [&](Value* panel) { emit_tile(tile, row, panel, panel_pointer(panel)); });
-      });
-    }
+    if (packs_a()) pack_rows(tiles);
+    packed_->begin(b_matrix_);
+    emit_task_loops(b_, s_, *packed_, panels,
+                    {.tiles = [&](const EachTile& each) { emit_blocks(tiles, each); },
+                     .panel_at = [&](Value* panel) { return panel_pointer(panel); },
+                     .one = [&](const TileAt& tile, Value* panel,
+                                Value* numbers) { emit_tile(tile.function, tile.row, panel, numbers); }});
+  }
+
+  /// Of the words of K, each block with all rows.
+  void emit_blocks(const Indices& tiles, const EachTile& each) {
+    if (!s_.k_block) return emit_rows(tiles, each);
+    task_row_ = b_.CreateMul(tiles.first, i64(b_, s_.rows));
+    emit_for(b_, i64(b_, 0), i64(b_, kernel_.k), s_.k_block, [&](Value* block) {
+      block_ = block;
+      words_ = minimum(b_, i64(b_, s_.k_block), b_.CreateSub(i64(b_, kernel_.k), block));
+      emit_rows(tiles, each);
+    });
   }
 
   /// Pointers of this batch item's matrices.
@@ -156,43 +142,44 @@ class GemmEmitter {
     }
   }
 
-  /// body(tile function, first row) over the rows of tiles [first, last).
-  void emit_rows(Value* first, Value* last, const std::function<void(llvm::Function*, Value*)>& body) {
-    if (s_.matrix_step) return emit_matrix_rows(first, last, body);
-    if (!kernel_.m.is_const()) return emit_dynamic_rows(first, last, body);
+  void emit_rows(const Indices& tiles, const EachTile& each) {
+    const auto& [first, last] = tiles;
+    if (s_.matrix_step) return emit_matrix_rows(tiles, each);
+    if (!kernel_.m.is_const()) return emit_dynamic_rows(tiles, each);
     Value* longer = i64(b_, cut_.longer);
     if (cut_.longer) {
-      emit_for(b_, first, minimum(last, longer), 1,
-               [&](Value* t) { body(longer_tile_, b_.CreateMul(t, i64(b_, cut_.height + 1))); });
+      emit_for(b_, first, minimum(b_, last, longer), 1,
+               [&](Value* t) { each({longer_tile_, b_.CreateMul(t, i64(b_, cut_.height + 1))}); });
     }
-    emit_for(b_, cut_.longer ? maximum(first, longer) : first, last, 1,
-             [&](Value* t) { body(tile_, b_.CreateAdd(b_.CreateMul(t, i64(b_, cut_.height)), longer)); });
+    emit_for(b_, cut_.longer ? maximum(b_, first, longer) : first, last, 1,
+             [&](Value* t) { each({tile_, b_.CreateAdd(b_.CreateMul(t, i64(b_, cut_.height)), longer)}); });
   }
 
   /// One matrix register is enough for the last rows, if they are few.
-  void emit_matrix_rows(Value* first, Value* last, const std::function<void(llvm::Function*, Value*)>& body) {
+  void emit_matrix_rows(const Indices& tiles, const EachTile& each) {
+    const auto& [first, last] = tiles;
     Value* whole = last;
     if (!tail_tiles_.empty())
       whole = b_.CreateUDiv(b_.CreateAdd(rows_, i64(b_, s_.rows - kMatrixRows - 1)), i64(b_, s_.rows));
     if (tile_)
-      emit_for(b_, first, minimum(last, whole), 1,
-               [&](Value* t) { body(tile_, b_.CreateMul(t, i64(b_, s_.rows))); });
+      emit_for(b_, first, minimum(b_, last, whole), 1,
+               [&](Value* t) { each({tile_, b_.CreateMul(t, i64(b_, s_.rows))}); });
     for (const auto& [rows, tile] : tail_tiles_)
       emit_if(b_, b_.CreateICmpSLT(whole, last),
-              [&, tile = tile] { body(tile, b_.CreateMul(whole, i64(b_, s_.rows))); });
+              [&, tile = tile] { each({tile, b_.CreateMul(whole, i64(b_, s_.rows))}); });
   }
 
-  void emit_dynamic_rows(Value* first, Value* last,
-                         const std::function<void(llvm::Function*, Value*)>& body) {
+  void emit_dynamic_rows(const Indices& tiles, const EachTile& each) {
+    const auto& [first, last] = tiles;
     Value* whole = b_.CreateUDiv(rows_, i64(b_, s_.rows));
-    emit_for(b_, first, minimum(last, whole), 1,
-             [&](Value* t) { body(tile_, b_.CreateMul(t, i64(b_, s_.rows))); });
+    emit_for(b_, first, minimum(b_, last, whole), 1,
+             [&](Value* t) { each({tile_, b_.CreateMul(t, i64(b_, s_.rows))}); });
     emit_if(b_, b_.CreateICmpSLT(whole, last), [&] {
       Value* row = b_.CreateMul(whole, i64(b_, s_.rows));
       Value* left = b_.CreateSub(rows_, row);
       for (const auto& [rows, tile] : tail_tiles_) {
         Value* part = b_.CreateAnd(left, i64(b_, rows));
-        emit_if(b_, b_.CreateICmpNE(part, i64(b_, 0)), [&, tile = tile] { body(tile, row); });
+        emit_if(b_, b_.CreateICmpNE(part, i64(b_, 0)), [&, tile = tile] { each({tile, row}); });
         row = b_.CreateAdd(row, part);
       }
     });
@@ -217,8 +204,7 @@ class GemmEmitter {
   }
 
   Value* panel_pointer(Value* panel) {
-    if (s_.widened) return float_at(b_, b_scratch_, numbers_of(b_.CreateSub(panel, first_widened_)));
-    if (kernel_.b.packed) return number_at(b_, kernel_.weights, b_matrix_, numbers_of(panel));
+    if (kernel_.b.packed) return packed_->at(panel);
     Value* col = b_.CreateMul(panel, i64(b_, s_.width()));
     Value* from = float_at(b_, b_matrix_, b_.CreateMul(col, i64(b_, kernel_.b.col_stride)));
     if (!packs_b()) return from;
@@ -227,18 +213,10 @@ class GemmEmitter {
     return b_scratch_;
   }
 
-  Value* numbers_of(Value* panels) { return b_.CreateMul(panels, i64(b_, kernel_.k * s_.width())); }
-  void widen_panels(Value* first, Value* last) {
-    first_widened_ = first;
-    emit_widened_copy(b_, kernel_.weights, s_.lanes, b_scratch_,
-                      number_at(b_, kernel_.weights, b_matrix_, numbers_of(first)),
-                      numbers_of(b_.CreateSub(last, first)));
-  }
-
   /// Copies the task's rows of a transposed A into rows that follow each other.
-  void pack_rows(Value* first, Value* last) {
-    scratch_row_ = row_of(first);
-    Value* end = row_of(last);
+  void pack_rows(const Indices& tiles) {
+    scratch_row_ = row_of(tiles.first);
+    Value* end = row_of(tiles.last);
     emit_for(b_, scratch_row_, end, 1, [&](Value* row) {
       Value* from = float_at(b_, a_, b_.CreateMul(row, i64(b_, kernel_.a.row_stride)));
       Value* to = float_at(b_, a_scratch_, b_.CreateMul(b_.CreateSub(row, scratch_row_), i64(b_, kernel_.k)));
@@ -252,12 +230,9 @@ class GemmEmitter {
 
   /// First row of a tile; of the tile after the last: the number of rows.
   Value* row_of(Value* tile) {
-    if (!kernel_.m.is_const()) return minimum(b_.CreateMul(tile, i64(b_, s_.rows)), rows_);
-    return b_.CreateAdd(b_.CreateMul(tile, i64(b_, cut_.height)), minimum(tile, i64(b_, cut_.longer)));
+    if (!kernel_.m.is_const()) return minimum(b_, b_.CreateMul(tile, i64(b_, s_.rows)), rows_);
+    return b_.CreateAdd(b_.CreateMul(tile, i64(b_, cut_.height)), minimum(b_, tile, i64(b_, cut_.longer)));
   }
-
-  Value* minimum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y); }
-  Value* maximum(Value* x, Value* y) { return b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y); }
 
   llvm::Module& module_;
   const GemmKernel& kernel_;
@@ -279,12 +254,12 @@ class GemmEmitter {
   Value* b_base_ = nullptr;
   Value* a_scratch_ = nullptr;
   Value* b_scratch_ = nullptr;
+  std::optional<PackedPanels> packed_;
   // of the task being emitted
   Value* batch_ = nullptr;
   Value* a_ = nullptr;
   Value* b_matrix_ = nullptr;
   Value* scratch_row_ = nullptr;
-  Value* first_widened_ = nullptr;
   // of blocks of K: sums of the task's rows against one panel
   Value* sums_ = nullptr;
   Value* task_row_ = nullptr;

@@ -106,8 +106,7 @@ void emit_widened_copy(IRBuilder<>& b, DType dtype, int lanes, Value* to, Value*
 Value* lane_mask(IRBuilder<>& b, int lanes, Value* count) {
   llvm::SmallVector<llvm::Constant*, 16> numbers;
   for (int lane = 0; lane < lanes; ++lane) numbers.push_back(b.getInt32(static_cast<uint32_t>(lane)));
-  Value* limit =
-      b.CreateTrunc(b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, count, i64(b, lanes)), b.getInt32Ty());
+  Value* limit = b.CreateTrunc(minimum(b, count, i64(b, lanes)), b.getInt32Ty());
   return b.CreateICmpSLT(llvm::ConstantVector::get(numbers),
                          b.CreateVectorSplat(static_cast<unsigned>(lanes), limit));
 }
@@ -115,6 +114,20 @@ Value* lane_mask(IRBuilder<>& b, int lanes, Value* count) {
 Value* load_buffer(IRBuilder<>& b, Value* buffers, int index) {
   return b.CreateLoad(b.getPtrTy(),
                       b.CreateConstGEP1_64(b.getPtrTy(), buffers, static_cast<uint64_t>(index)));
+}
+
+Value* reserve_floats(IRBuilder<>& b, int64_t count) {
+  llvm::AllocaInst* slot = b.CreateAlloca(llvm::ArrayType::get(b.getFloatTy(), static_cast<uint64_t>(count)));
+  slot->setAlignment(llvm::Align(64));
+  return slot;
+}
+
+Value* minimum(IRBuilder<>& b, Value* x, Value* y) {
+  return b.CreateBinaryIntrinsic(llvm::Intrinsic::smin, x, y);
+}
+
+Value* maximum(IRBuilder<>& b, Value* x, Value* y) {
+  return b.CreateBinaryIntrinsic(llvm::Intrinsic::smax, x, y);
 }
 
 void emit_copy(IRBuilder<>& b, int lanes, Value* to, Value* from, Value* count) {

@@ -47,9 +47,14 @@ llvm::Value* load_buffer(llvm::IRBuilder<>& b, llvm::Value* buffers, int index);
 /// Copies or zeroes `count` floats; `from` null: zeros.
 void emit_copy(llvm::IRBuilder<>& b, int lanes, llvm::Value* to, llvm::Value* from, llvm::Value* count);
 
+/// Room for so many floats on the stack of the function that `b` is in the entry block of.
+llvm::Value* reserve_floats(llvm::IRBuilder<>& b, int64_t count);
+
 /// An i64 expression's shorthands: constants fold on the way.
 inline llvm::ConstantInt* i64(llvm::IRBuilder<>& b, int64_t v) {
   return b.getInt64(static_cast<uint64_t>(v));
 }
+llvm::Value* minimum(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
+llvm::Value* maximum(llvm::IRBuilder<>& b, llvm::Value* x, llvm::Value* y);
 
 }  // namespace bolt::codegen::cpu::gemm
