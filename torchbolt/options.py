@@ -28,9 +28,7 @@ class _Option(NamedTuple):
         return self.meaning.startswith("accepted")
 
 
-_NO_TUNING = "accepted: what there is to measure, max_autotune measures; all else is computed from the machine's facts"
 BUDGET = "activation_memory_budget"
-_PADDING = "accepted: kernels handle odd sizes by masks; operands of products are padded on GPUs, where it pays"
 _ALWAYS = "accepted: it is always so"
 
 # By name. What has no effect is accepted with a reason, so that code written for torch.compile runs unchanged; most of
@@ -48,17 +46,17 @@ OPTIONS: dict[str, _Option] = {
         "most, once for a device",
         of_backend=True,
     ),
-    "max_autotune_gemm": _Option(bool, _NO_TUNING),
-    "max_autotune_pointwise": _Option(bool, _NO_TUNING),
-    "coordinate_descent_tuning": _Option(bool, _NO_TUNING),
+    "max_autotune_gemm": _Option(bool, torch_names.NO_TUNING),
+    "max_autotune_pointwise": _Option(bool, torch_names.NO_TUNING),
+    "coordinate_descent_tuning": _Option(bool, torch_names.NO_TUNING),
     "epilogue_fusion": _Option(bool, _ALWAYS),
     "prologue_fusion": _Option(bool, _ALWAYS),
     "pattern_matcher": _Option(bool, _ALWAYS),
     "layout_optimization": _Option(bool, _ALWAYS),
     "keep_output_stride": _Option(bool, _ALWAYS),
     "freezing": _Option(bool, "accepted: weights are always folded and packed, and watched for changes"),
-    "shape_padding": _Option(bool, _PADDING),
-    "comprehensive_padding": _Option(bool, _PADDING),
+    "shape_padding": _Option(bool, torch_names.NO_PADDING),
+    "comprehensive_padding": _Option(bool, torch_names.NO_PADDING),
     "fallback_random": _Option(bool, "accepted: random numbers are always eager's"),
     "fx_graph_cache": _Option(bool, "accepted: the disk cache is by machine code; see force_disable_caches"),
     "force_disable_caches": _Option(

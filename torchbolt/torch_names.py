@@ -5,6 +5,10 @@ which take seconds to import. options.py and config.py have those with an effect
 
 from __future__ import annotations
 
+# Reasons that options.py has options for, too.
+NO_TUNING = "accepted: what there is to measure, max_autotune measures; all else is computed from the machine's facts"
+NO_PADDING = "accepted: kernels handle odd sizes by masks; operands of products are padded on GPUs, where it pays"
+
 # Of torch._inductor.list_options(): reason -> what the names begin with -> the rest of them.
 _OPTIONS: dict[str, dict[str, str]] = {
     "accepted: concerns the code generators that torch.compile uses on GPUs, of which torchbolt uses none": {
@@ -130,7 +134,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             search_autotune_cache unsafe_marked_cacheable_functions unsafe_skip_cache_dynamic_shape_guards
         """,
     },
-    "accepted: what there is to measure, max_autotune measures; all else is computed from the machine's facts": {
+    NO_TUNING: {
         "": """
             autoheuristic_collect.mixed_mm autoheuristic_collect.pad_mm autoheuristic_log_path
             autoheuristic_use.mixed_mm autoheuristic_use.pad_mm autotune_fallback_to_aten autotune_in_subproc
@@ -179,7 +183,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
             test_configs.bisect_pre_grad_graph use_dce use_joint_graph_passes use_post_grad_passes use_pre_grad_passes
         """,
     },
-    "accepted: kernels handle odd sizes by masks; operands of products are padded on GPUs, where it pays": {
+    NO_PADDING: {
         "": """
             can_inplace_pad_graph_input disable_padding_cpu force_shape_pad inplace_padding pad_channels_last
             pad_dynamic_shapes pad_outputs padding_alignment_bytes padding_stride_threshold
