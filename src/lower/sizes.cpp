@@ -126,18 +126,11 @@ Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
   if (std::none_of(symbols_.begin(), symbols_.end(), of_this)) return {};
   const auto nesting = nesting_of(info.sizes, info.strides);
   if (!nesting || nesting->is_tight()) return {};
-  const Syms sizes = of_input(info);
   Syms strides(info.strides.begin(), info.strides.end());
   for (const SymbolRow& s : symbols_)
     if (of_this(s) && s.dim >= kStrideBit)
       strides[static_cast<size_t>(s.dim - kStrideBit)] = resolve(s.symbol);
-  Sym run = 1;
-  for (const int d : nesting->order) {
-    const auto i = static_cast<size_t>(d);
-    if (!(nesting->gaps >> d & 1)) strides[i] = run;
-    run = strides[i] * sizes[i];
-  }
-  return strides;
+  return strides_over(*nesting, of_input(info), std::move(strides));
 }
 
 int64_t Sizes::hint(Sym s) const {

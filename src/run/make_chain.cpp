@@ -105,18 +105,15 @@ class Linking {
     const auto at = std::ranges::find_if(given, [&](const record::Arg& r) { return r.tensors[0] == id; });
     const TensorId source = record::source_of_size(piece.entries[0], static_cast<size_t>(at - given.begin()));
     const record::TensorInfo& from = piece.tensors[static_cast<size_t>(source)];
-    PieceSizes::Layout layout{{info.sizes.begin(), info.sizes.end()}, Syms(info.sizes.size())};
+    PieceSizes::Layout layout{{info.sizes.begin(), info.sizes.end()},
+                              {info.strides.begin(), info.strides.end()}};
     const bool is_input = from.input >= 0;
     const uint64_t differ = is_input ? over.dims()[static_cast<size_t>(from.input)] : 0;
     for (size_t d = 0; d < info.sizes.size(); ++d)
       if (differ >> d & 1 && info.sizes[d] == from.sizes[d])
         layout.sizes[d] = known.resolve(tape_symbol(source, static_cast<int>(d)));
-    Sym run = 1;
-    const auto nesting = nesting_of(info.sizes, info.strides);
-    for (int d : nesting ? nesting->order : std::vector<int>()) {
-      layout.strides[static_cast<size_t>(d)] = run;
-      run *= layout.sizes[static_cast<size_t>(d)];
-    }
+    if (const auto nesting = nesting_of(info.sizes, info.strides))
+      layout.strides = strides_over(*nesting, layout.sizes, std::move(layout.strides));
     return layout;
   }
 

@@ -109,12 +109,10 @@ class BackwardSizes {
     for (Sym& s : sizes) s = region_.resolve(s);
     Syms strides(info.strides.begin(), info.strides.end());
     const auto nesting = nesting_of(info.sizes, info.strides);
-    Sym run = 1;
-    for (size_t k = 0; nesting && k < nesting->order.size(); ++k) {
-      const auto d = static_cast<size_t>(nesting->order[k]);
-      strides[d] = nesting->gaps >> d & 1 ? stride_given(id, d, forward) : run;
-      run = strides[d] * sizes[d];
-    }
+    if (!nesting) return {std::move(sizes), std::move(strides)};
+    for (size_t d = 0; d < strides.size(); ++d)
+      if (nesting->gaps >> d & 1) strides[d] = stride_given(id, d, forward);
+    strides = strides_over(*nesting, sizes, std::move(strides));
     return {std::move(sizes), std::move(strides)};
   }
 

@@ -17,6 +17,8 @@
 #include <optional>
 #include <vector>
 
+#include "support/sym.h"
+
 namespace bolt {
 
 /// Where dimensions have a bit, strides have one that lies this much further up, and symbols for them such a
@@ -55,6 +57,18 @@ std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
     run = stride * std::max<int64_t>(size, 1);  // as torch has them: as if there were one
   }
   return nesting;
+}
+
+/// Strides of a tensor that is nested so and has these sizes. Each is what lies inside that dimension; only
+/// those behind a gap, and of dimensions that are apart, are the ones given.
+inline Syms strides_over(const Nesting& nesting, const Syms& sizes, Syms strides) {
+  Sym run = 1;
+  for (const int dim : nesting.order) {
+    const auto d = static_cast<size_t>(dim);
+    if (!(nesting.gaps >> d & 1)) strides[d] = run;
+    run = strides[d] * sizes[d];
+  }
+  return strides;
 }
 
 }  // namespace bolt
