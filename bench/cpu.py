@@ -37,14 +37,11 @@ from bench.process import Failed, Process, environment  # noqa: E402
 BACKENDS = ("eager", "torchbolt", "torch.compile", "openvino", "onnxruntime")
 PYTORCH_BACKENDS = BACKENDS[:3]
 KERNELS = ("clone", "copy_", *summary.FUSED_KERNELS)
-# What makes each library do without wider instructions. ONNX Runtime has no such switch: it takes what the machine has.
+# Instruction set -> variables. ONNX Runtime has no such switch: it takes what the machine has.
 NARROWED = {
-    "avx2": {
-        "TORCHBOLT_ISA": "avx2",
-        "ATEN_CPU_CAPABILITY": "avx2",
-        "ONEDNN_MAX_CPU_ISA": "AVX2",
-        "MKL_ENABLE_INSTRUCTIONS": "AVX2",
-    }
+    isa: dict(variable.split("=") for variable in variables)
+    for isa, *variables in map(str.split, (ROOT / "scripts" / "narrower_machines.txt").read_text().splitlines())
+    if isa != "#"
 }
 
 

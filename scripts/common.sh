@@ -20,24 +20,20 @@ build_jobs() {
 }
 
 # as_machine ISA COMMAND...: runs it as on a machine with no more instructions: in our code, in torch's own kernels
-# and in the libraries torch calls.
+# and in the libraries torch calls (narrower_machines.txt).
 as_machine() {
-  local isa=$1
+  local isa=$1 variables=()
   shift
-  case $isa in
-    native) "$@" ;;
-    avx2) TORCHBOLT_ISA=avx2 ATEN_CPU_CAPABILITY=avx2 ONEDNN_MAX_CPU_ISA=AVX2 MKL_ENABLE_INSTRUCTIONS=AVX2 "$@" ;;
-    scalar)
-      TORCHBOLT_ISA=scalar ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_ENABLE_INSTRUCTIONS=SSE4_2 "$@"
-      ;;
-    *) fail "no instruction set $isa" ;;
-  esac
+  if [[ $isa != native ]]; then
+    read -ra variables < <(sed -n "s/^$isa //p" scripts/narrower_machines.txt) || fail "no instruction set $isa"
+  fi
+  env "${variables[@]}" "$@"
 }
 
 # The narrower machines that this one can be (src/codegen/cpu/target.cpp decides), and what it cannot, said aloud.
 narrower_machines() {
   local isa
-  for isa in avx2 scalar; do
+  for isa in $(sed '/^#/d; s/ .*//' scripts/narrower_machines.txt); do
     if TORCHBOLT_ISA=$isa build/bin/bolt_tests --gtest_filter=Targets.TheHostRunsItself > /dev/null 2>&1; then
       echo "$isa"
     else

@@ -3,7 +3,7 @@
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 
 #include "autograd/module.h"
-#include "device/no_memory.h"
+#include "device/module.h"
 #include "interp/module.h"
 #include "lower/module.h"
 #include "observe/module.h"
@@ -31,7 +31,7 @@ PyMODINIT_FUNC PyInit__C() {
   if (module && bolt::observe::add_observe_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::autograd::add_joint_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::lower::add_lower_functions(module) < 0) Py_CLEAR(module);
-  if (module && bolt::device::add_memory_functions(module) < 0) Py_CLEAR(module);
+  if (module && bolt::device::add_device_functions(module) < 0) Py_CLEAR(module);
   if (module && bolt::session::add_callable(module) < 0) Py_CLEAR(module);
   return module;
 }

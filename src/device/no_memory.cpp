@@ -31,6 +31,8 @@ class RunsOut final : public c10::Allocator {
   c10::Allocator* const torchs_;
 };
 
+}  // namespace
+
 PyObject* fail_allocation(PyObject*, PyObject* number) {
   const int64_t place = PyLong_AsLongLong(number);
   if (place == -1 && PyErr_Occurred()) return nullptr;
@@ -42,14 +44,5 @@ PyObject* fail_allocation(PyObject*, PyObject* number) {
   failing = place;
   return PyLong_FromLongLong(allocations.exchange(0));
 }
-
-PyMethodDef methods[] = {
-    {"_fail_allocation", fail_allocation, METH_O, "See src/device/no_memory.h."},
-    {nullptr, nullptr, 0, nullptr},
-};
-
-}  // namespace
-
-int add_memory_functions(PyObject* module) { return PyModule_AddFunctions(module, methods); }
 
 }  // namespace bolt::device

@@ -9,7 +9,6 @@
 
 namespace bolt::device {
 
-/// Adds it to `module`; -1 with an exception set.
-int add_memory_functions(PyObject* module);
+PyObject* fail_allocation(PyObject*, PyObject* number);
 
 }  // namespace bolt::device

@@ -173,6 +173,7 @@ def test_probe(capsys, monkeypatch):
     code, seen = facts(capsys, "probe")
     assert code == 0 and seen["torch"]["version"] == seen["torch"]["built_for"] == torch.__version__
     assert all(check["works"] for check in seen["checks"].values()) and len(seen["checks"]) >= 2
+    assert seen["machine"]["code"].startswith(os.environ.get("TORCHBOLT_ISA", "").replace("native", ""))
     assert seen["devices"][0]["device"] == "cpu" and seen["cache"]["folder"] == os.environ["TORCHBOLT_CACHE_DIR"]
     code, out, _ = said(capsys, "probe", "--no-checks")
     assert code == 0 and "built for" in out and "secret" not in out

@@ -8,8 +8,6 @@ import collections
 import copy
 import itertools
 import math
-import os
-import pathlib
 import re
 
 import pytest
@@ -214,10 +212,7 @@ def test_what_crosses_and_nobody_else_holds_is_not_free_to_keep():
 
 
 # Processors without instructions for products of bfloat16 get them in float32, from copies of the operands in it.
-MULTIPLIES_BFLOAT16 = (
-    os.environ.get("TORCHBOLT_ISA", "native") in ("native", "amx", "avx512")
-    and "avx512_bf16" in pathlib.Path("/proc/cpuinfo").read_text()
-)
+MULTIPLIES_BFLOAT16 = "+bf16" in torchbolt._C._processor()
 
 
 def test_float32_within_bfloat16_waits_for_no_call():

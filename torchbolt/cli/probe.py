@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-from torchbolt import _build, api, artifacts, explanation
+from torchbolt import _C, _build, api, artifacts, explanation
 from torchbolt.cli import cache, measure, output
 
 SUMMARY = "what is here and what works: torch, devices, compilers found, cache"
@@ -59,6 +59,7 @@ def _machine() -> dict:
         "cores": len(os.sched_getaffinity(0)),
         "threads": torch.get_num_threads(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "code": _C._processor(),
     }
 
 
@@ -122,7 +123,7 @@ def _text(facts) -> str:
         ("torch", f"{torchs['version']} (built for {torchs['built_for']}), CUDA {torchs['cuda'] or 'none'}"),
         ("Python", f"{facts['python']['version']}, {facts['python']['executable']}"),
         ("machine", f"{machine['system']}; {machine['cores']} cores, {machine['threads']} threads"),
-        ("instructions", machine["instructions"]),
+        ("instructions", f"{machine['instructions']} in torch's kernels; ours are for {machine['code']}"),
         *(("device", device) for device in devices),
         ("compilers", _compilers(facts["compilers"])),
         ("cache", cache.describe(facts["cache"])),
