@@ -155,3 +155,24 @@ def test_training_copies_nothing_between_convolutions(monkeypatch):
         made_by_casts = [s for s in plan.steps if s.name.startswith("cast_")]
         assert all(set(s.inputs) <= inputs for s in made_by_casts), made_by_casts
     assert passes == 2
+
+
+@pytest.mark.parametrize("grad", [False, True])
+def test_writes_into_strides_over_a_turned_tensor(grad):
+    def fn(x):
+        y = x.t() * 2  # lies as x does
+        y.as_strided((3,), (5,), 1).mul_(3)
+        y[1].add_(1)
+        return y
+
+    before = torchbolt.stats()["eager_fallbacks"]
+    fast = torchbolt.compile(fn)
+    for _ in range(2):
+        x = torch.randn(4, 5, requires_grad=grad)
+        got, want = fast(x), fn(x)
+        torch.testing.assert_close(got, want)
+        assert got.stride() == want.stride()
+        if grad:
+            tangent = torch.randn(5, 4)
+            torch.testing.assert_close(torch.autograd.grad(got, x, tangent), torch.autograd.grad(want, x, tangent))
+    assert torchbolt.stats()["eager_fallbacks"] == before

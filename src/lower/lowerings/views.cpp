@@ -424,19 +424,25 @@ Result as_strided(Call& c) {
   const record::TensorInfo& from = c.recorded("self");
   const Ints sizes = c.integers("size"), strides = c.integers("stride");
   const int64_t offset = c.has("storage_offset") ? c.integer("storage_offset") - from.offset : 0;
-  Ints as_is(from.sizes.size());
-  std::iota(as_is.begin(), as_is.end(), 0);
+  const Ints inside = outermost_first(Ints(from.strides.begin(), from.strides.end()));
   const int64_t count = elements(from.sizes);
-  if (count == 0 || elements(sizes) == 0 || !is_dense(as_is, from.sizes, from.strides)) return std::nullopt;
+  if (count == 0 || elements(sizes) == 0 || !is_dense(inside, from.sizes, from.strides)) return std::nullopt;
   int64_t last = offset;
   for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
   if (offset < 0 || last >= count) return std::nullopt;
   const Ints order = outermost_first(strides);
+  Steps as_it_lies;
+  if (!std::ranges::is_sorted(inside)) as_it_lies.push_back(permute_by(inside));
+  auto from_there = [&](const Steps& more) {
+    Steps all = as_it_lies;
+    all.insert(all.end(), more.begin(), more.end());
+    return std::vector<Steps>{std::move(all)};
+  };
   std::optional<Steps> steps = as_slices(count, sizes, strides, offset, order);
   if (!steps)
-    return std::vector<Steps>{
+    return from_there(
         {{Op::as_strided,
-          {{"sizes", Call::syms(sizes)}, {"strides", Call::syms(strides)}, {"offset", Syms{offset}}}}}};
+          {{"sizes", Call::syms(sizes)}, {"strides", Call::syms(strides)}, {"offset", Syms{offset}}}}});
   Ints in_order, position(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
     in_order.push_back(sizes[static_cast<size_t>(order[i])]);
@@ -445,7 +451,7 @@ Result as_strided(Call& c) {
   if (elements(sizes) == count) steps->clear();
   steps->push_back(reshape_to(Call::syms(in_order)));
   steps->push_back(permute_by(position));
-  return std::vector<Steps>{*steps};
+  return from_there(*steps);
 }
 
 /// A tensor of its own to the tape, and to the graph the same value.
