@@ -17,10 +17,16 @@ using record::TensorInfo;
 
 class Cutting {
  public:
-  Cutting(const Tape& run, const std::vector<TensorId>& wanted) : run_(run), leads_(run.entries.size()) {
+  Cutting(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own)
+      : run_(run), leads_(run.entries.size()) {
     find_differentiable();
+    auto add = [&](TensorId id) {
+      if (is_input(id) ? rewritten_.contains(storage(id)) : is_differentiable(id)) results_.insert(id);
+    };
     for (TensorId id : wanted)
-      if (id >= 0 && info(id).producer >= 0 && is_differentiable(id)) results_.insert(id);
+      if (id >= 0 && (is_input(id) || info(id).producer >= 0)) add(id);
+    for (TensorId id : run.inputs)
+      if (!own.contains(info(id).input)) add(id);
   }
 
   std::vector<size_t> cuts() {
@@ -55,6 +61,7 @@ class Cutting {
 
   const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
   int storage(TensorId id) const { return info(id).storage; }
+  bool is_input(TensorId id) const { return info(id).input >= 0; }
 
   /// Through an operator, or through what was written to its memory.
   bool is_differentiable(TensorId id) const {
@@ -67,12 +74,23 @@ class Cutting {
       for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), each);
   }
 
+  /// Of what the run has made itself.
+  static bool makes_leaf(const Entry& entry) {
+    return entry.op.operator_name().name == "aten::requires_grad_" && entry.args[1].value.isBool() &&
+           entry.args[1].value.toBool();
+  }
+
   void find_differentiable() {
     for (const Entry& entry : run_.entries) {
       bool flows = false;
       for_each_tensor(entry.args, [&](TensorId id) { flows |= is_differentiable(id); });
-      if (flows && entry.grad_mode)
-        for_each_written(entry, [&](TensorId id) { written_.insert(storage(id)); });
+      if (makes_leaf(entry)) for_each_written(entry, [&](TensorId id) { written_.insert(storage(id)); });
+      if (!flows || !entry.grad_mode) continue;
+      for_each_written(entry, [&](TensorId id) {
+        written_.insert(storage(id));
+        const bool numbers = at::isFloatingType(info(id).dtype) || at::isComplexType(info(id).dtype);
+        if (numbers && !record::counts_no_write(entry)) rewritten_.insert(storage(id));
+      });
     }
   }
 
@@ -116,18 +134,18 @@ class Cutting {
   /// From there on the result is what is handed out. Views of it that are older than the last write are views
   /// of what was written, unless it is itself one: then all are views of the same tensor.
   size_t behind_last_write(TensorId result, std::unordered_set<TensorId>& shows) const {
-    const auto made = static_cast<size_t>(info(result).producer);
-    size_t last = made;
-    for (size_t i = made + 1; i < run_.entries.size(); ++i)
+    const size_t made = is_input(result) ? 0 : static_cast<size_t>(info(result).producer) + 1;
+    size_t behind = made;
+    for (size_t i = made; i < run_.entries.size(); ++i)
       for_each_written(run_.entries[i], [&](TensorId id) {
-        if (storage(id) == storage(result)) last = i;
+        if (storage(id) == storage(result)) behind = i + 1;
       });
-    if (last == made || is_view(result)) return last + 1;
-    for (size_t i = made + 1; i <= last; ++i)
+    if (behind == made || (!is_input(result) && is_view(result))) return behind;
+    for (size_t i = made; i < behind; ++i)
       for_each_tensor(run_.entries[i].results, [&](TensorId id) {
         if (storage(id) == storage(result)) shows.insert(id);
       });
-    return last + 1;
+    return behind;
   }
 
   bool is_view(TensorId id) const {
@@ -145,14 +163,15 @@ class Cutting {
 
   const Tape& run_;
   std::unordered_set<int> written_;       ///< storages, by entries that autograd follows
-  std::unordered_set<TensorId> results_;  ///< that are made inside and differentiable
+  std::unordered_set<int> rewritten_;     ///< those of them that have another history behind such an entry
+  std::unordered_set<TensorId> results_;  ///< that are made inside, or rewritten, and differentiable
   std::vector<bool> leads_;               ///< by entry
 };
 
 }  // namespace
 
-std::vector<size_t> cuts(const Tape& run, const std::vector<TensorId>& wanted) {
-  return Cutting(run, wanted).cuts();
+std::vector<size_t> cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own) {
+  return Cutting(run, wanted, own).cuts();
 }
 
 }  // namespace bolt::autograd

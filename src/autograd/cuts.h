@@ -8,6 +8,7 @@
 // (record/recurrent.h) is cut out besides, where pieces are made (run/make_differentiated.h).
 #pragma once
 
+#include <set>
 #include <vector>
 
 #include "record/tape.h"
@@ -16,6 +17,9 @@ namespace bolt::autograd {
 
 /// Ascending: the entries that pieces begin with, behind the first one. None, as nearly always: no result is
 /// made of another, but by showing it.
-std::vector<size_t> cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted);
+/// `own`: inputs, by their index, that are none of the caller's. What is written to others, so that they have
+/// a history afterwards, is a result.
+std::vector<size_t> cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted,
+                         const std::set<int>& own = {});
 
 }  // namespace bolt::autograd

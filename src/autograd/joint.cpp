@@ -36,6 +36,7 @@ class Making {
       : run_(trial ? trial->run : asked.run),
         wanted_(asked.wanted),
         parts_(asked.parts),
+        own_(asked.own),
         joint_(joint),
         trial_(trial),
         writer_(run_, joint, trial) {}
@@ -56,7 +57,7 @@ class Making {
     const Listening listening(writer_);
     make_inputs();
     const std::vector<at::Tensor> results = replay();
-    demand_inputs_kept();
+    find_rewritten();
     joint_.backward = joint_.tape.entries.size();
     walk_back(results);
     for (const at::Tensor& t : results) joint_.outputs.push_back(writer_.id_of(t));
@@ -122,12 +123,16 @@ class Making {
     return !entry.grad_mode || !stack[0].toTensor().requires_grad();
   }
 
-  /// What an input is afterwards is for the caller to see. Its gradient cannot come back through us then.
-  void demand_inputs_kept() {
+  bool is_own(size_t input) const { return own_.contains(static_cast<int>(input)); }
+
+  /// What an input is afterwards is for the caller to see, and with it where its gradient leads.
+  void find_rewritten() {
     for (size_t i = 0; i < fakes_.size(); ++i) {
       const bool kept = nodes_[i] ? variables::gradient_edge(fakes_[i]).function == NodePtr(nodes_[i])
                                   : !fakes_[i].requires_grad();
-      if (!kept) throw_unsupported("an input that is written to and requires a gradient afterwards");
+      if (kept || is_own(i)) continue;
+      if (!fakes_[i].requires_grad()) throw_unsupported("an input that is parted from its history");
+      joint_.rewritten.push_back(i);
     }
   }
 
@@ -135,7 +140,9 @@ class Making {
     std::vector<Root> roots;
     joint_.tangents = joint_.tape.inputs.size();
     for (size_t i = 0; i < results.size(); ++i) {
-      joint_.differentiable.push_back(results[i].defined() && results[i].requires_grad());
+      const bool follows = results[i].defined() && results[i].requires_grad();
+      joint_.leaves.push_back(follows && results[i].is_leaf());
+      joint_.differentiable.push_back(follows && !joint_.leaves[i]);
       if (!joint_.differentiable[i]) continue;
       const std::optional<at::Tensor> of = differentiated_for(i, results[i]);
       if (!of || !of->requires_grad()) continue;
@@ -143,6 +150,10 @@ class Making {
       if (std::ranges::find(joint_.tangent_of, id) != joint_.tangent_of.end()) continue;
       joint_.tangent_of.push_back(id);
       roots.push_back({variables::gradient_edge(*of), writer_.tangent(*of)});
+    }
+    for (size_t input : joint_.rewritten) {
+      joint_.tangent_of.push_back(run_.inputs[input]);
+      roots.push_back({variables::gradient_edge(fakes_[input]), writer_.tangent(fakes_[input])});
     }
     walk(
         roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); },
@@ -162,8 +173,8 @@ class Making {
   std::optional<at::Tensor> differentiated_for(size_t i, const at::Tensor& result) const {
     auto storage = [&](TensorId id) { return run_.tensors[static_cast<size_t>(id)].storage; };
     const int here = storage(wanted_[i]);
-    if (std::ranges::any_of(run_.inputs, [&](TensorId id) { return storage(id) == here; }))
-      return std::nullopt;
+    for (size_t input = 0; input < run_.inputs.size(); ++input)
+      if (storage(run_.inputs[input]) == here && !is_own(input)) return std::nullopt;
     const bool shared = parts_.contains(wanted_[i]) || std::ranges::any_of(wanted_, [&](TensorId id) {
                           return id >= 0 && id != wanted_[i] && storage(id) == here;
                         });
@@ -180,6 +191,7 @@ class Making {
   const Tape& run_;
   const std::vector<TensorId>& wanted_;
   const std::set<TensorId>& parts_;
+  const std::set<int>& own_;
   Joint& joint_;
   Trial* trial_;  ///< null: it is as in the recorded run
   Writer writer_;
@@ -203,11 +215,12 @@ auto in_no_pass(Body body) {
 }  // namespace
 
 Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts,
-                 const Varying& dynamic) {
-  if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic); });
+                 const Varying& dynamic, const std::set<int>& own) {
+  if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic, own); });
+  const Asked asked{run, wanted, parts, own};
   Joint joint;
   try {
-    Making({run, wanted, parts}, joint, nullptr).make();
+    Making(asked, joint, nullptr).make();
   } catch (const Error&) {
     throw;
   } catch (const std::bad_alloc&) {
@@ -217,7 +230,7 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std
   } catch (const std::exception& error) {  // also of a rule that was asked for in Python
     throw_unsupported(error.what());
   }
-  follow({run, wanted, parts}, dynamic, joint);
+  follow(asked, dynamic, joint);
   return joint;
 }
 

@@ -25,6 +25,7 @@ struct Asked {
   const record::Tape& run;
   const std::vector<record::TensorId>& wanted;
   const std::set<record::TensorId>& parts;
+  const std::set<int>& own;  ///< inputs that the run made of numbers, which are none of the caller's
 };
 
 /// What differs between calls of a run.
@@ -46,10 +47,15 @@ struct Joint {
   size_t tangents = 0;  ///< the first of the tape's inputs that is one
   /// For each tangent: the tensor that it is the gradient of. It is a wanted one, or, of several wanted ones
   /// that show parts of it, the one whose memory that is. What an input is seen through has none: who makes
-  /// such a view again differentiates it.
+  /// such a view again differentiates it. The last ones are inputs of the run (`rewritten`).
   std::vector<record::TensorId> tangent_of;
   std::vector<record::TensorId> outputs;  ///< the wanted tensors
   std::vector<bool> differentiable;       ///< by output: it requires a gradient
+  /// By output: a leaf that the run made (requires_grad_()), from which no gradient goes on.
+  std::vector<bool> leaves;
+  /// Inputs, by their index, to which the run writes what autograd follows: afterwards they have a history
+  /// that leads into the run.
+  std::vector<size_t> rewritten;
   std::vector<record::TensorId>
       gradients;  ///< for each input of the run; -1: none, it needs none or has none
   /// By input: may it be kept where eager would not keep it? What the caller writes to between the passes
@@ -70,11 +76,11 @@ struct Joint {
 };
 
 /// Throws Error(Unsupported), with the reason, for what cannot be said so: gradients that rest on numbers out
-/// of tensors, Python's own functions, inputs that are written to and require gradients. What is not
-/// `dynamic` is as in the recorded run.
-/// `parts`: wanted tensors that the gradient is taken of as a part of what they show.
+/// of tensors, Python's own functions. What is not `dynamic` is as in the recorded run.
+/// `parts`: wanted tensors that the gradient is taken of as a part of what they show. `own`: see Asked.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
-                 const std::set<record::TensorId>& parts = {}, const Varying& dynamic = {});
+                 const std::set<record::TensorId>& parts = {}, const Varying& dynamic = {},
+                 const std::set<int>& own = {});
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);

@@ -159,13 +159,17 @@ struct Undo::Contents {
   int64_t offset;
 };
 
-struct Undo::History {
+struct Histories::History {
   at::Tensor tensor;
   int64_t version;
   decltype(torch::autograd::AutogradMeta::grad_fn_) grad_fn;
   uint32_t output_nr = 0, view_version = 0;
   bool requires_grad = false;
 };
+
+Histories::Histories() = default;
+Histories::~Histories() = default;
+void Histories::forget() { kept_.clear(); }
 
 Undo::Undo(const VisibleWrites& writes, const std::vector<at::Tensor>& inputs, size_t certain_from)
     : writes_(writes), inputs_(inputs), certain_from_(certain_from) {}
@@ -177,12 +181,12 @@ void Undo::before(size_t index, const torch::jit::Stack& arguments) {
   if (index >= certain_from_) {
     is_final_ = true;
     contents_.clear();
-    histories_.clear();
+    histories_.forget();
     next_ = writes_.entries.size();
     return;
   }
   if (next_ == 0)
-    for (size_t input : writes_.inputs) keep_history(inputs_[input]);
+    for (size_t input : writes_.inputs) histories_.keep(inputs_[input]);
   const VisibleWrites::Entry& entry = writes_.entries[next_++];
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   auto keep = [&](const at::Tensor& t) {
@@ -198,9 +202,9 @@ void Undo::before(size_t index, const torch::jit::Stack& arguments) {
   }
 }
 
-void Undo::keep_history(const at::Tensor& t) {
+void Histories::keep(const at::Tensor& t) {
   if (!t.defined()) return;
-  if (t.is_view()) keep_history(at::Tensor(t._base()));
+  if (t.is_view()) keep(at::Tensor(t._base()));
   History h{t, t.is_inference() ? -1 : t._version(), nullptr};
   if (const auto* meta = torch::autograd::impl::get_autograd_meta(t)) {
     h.grad_fn = meta->grad_fn_;
@@ -209,7 +213,7 @@ void Undo::keep_history(const at::Tensor& t) {
   }
   const auto* view = torch::autograd::impl::get_view_autograd_meta(t);
   if (view && view->has_bw_view()) h.view_version = view->get_attr_version();
-  histories_.push_back(std::move(h));
+  kept_.push_back(std::move(h));
 }
 
 bool Undo::take_back() {
@@ -223,7 +227,12 @@ bool Undo::take_back() {
         c->tensor.unsafeGetTensorImpl()->set_sizes_and_strides(c->sizes, c->strides, c->offset);
     }
   }
-  for (const History& h : histories_) {
+  histories_.put_back();
+  return true;
+}
+
+void Histories::put_back() const {
+  for (const History& h : kept_) {
     if (h.version >= 0) {
       c10::VariableVersion counter = h.tensor.unsafeGetTensorImpl()->version_counter();  // shared
       counter.set_version(h.version);
@@ -236,7 +245,6 @@ bool Undo::take_back() {
     auto* view = torch::autograd::impl::get_view_autograd_meta(h.tensor);
     if (view && view->has_bw_view()) view->set_attr_version(h.view_version);
   }
-  return true;
 }
 
 bool saves_unseen() { return !c10::GradMode::is_enabled() || !at::SavedTensorDefaultHooks::get_hooks(); }

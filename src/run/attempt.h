@@ -90,6 +90,21 @@ struct VisibleWrites {
   std::vector<bool> are_read(const record::Tape& tape, const std::vector<record::TensorId>& wanted) const;
 };
 
+/// Versions of tensors, and what autograd knows of them: as they were.
+class Histories {
+ public:
+  Histories();
+  ~Histories();
+  /// Of what it is a view of, too.
+  void keep(const at::Tensor& tensor);
+  void put_back() const;
+  void forget();
+
+ private:
+  struct History;
+  std::vector<History> kept_;
+};
+
 /// Takes a replay's visible writes back: contents, versions and what autograd knows of the tensors. What is
 /// kept for that is as large as what was written before the last entry that may raise.
 class Undo {
@@ -105,8 +120,6 @@ class Undo {
 
  private:
   struct Contents;
-  struct History;
-  void keep_history(const at::Tensor& tensor);
 
   const VisibleWrites& writes_;
   const std::vector<at::Tensor>& inputs_;
@@ -114,7 +127,7 @@ class Undo {
   size_t next_ = 0;
   bool is_final_ = false;
   std::vector<Contents> contents_;
-  std::vector<History> histories_;
+  Histories histories_;
 };
 
 /// False where the user's Python is called for each tensor that autograd saves: it has seen some.

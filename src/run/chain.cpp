@@ -55,13 +55,17 @@ void Chain::find_last_readers() {
 void Chain::find_early_writes() {
   size_t behind = links_.size();  // of the last piece that may fail
   while (behind > 0 && !links_[behind - 1].piece->forward_can_fail()) --behind;
-  for (size_t i = 0; i + 1 < behind; ++i)
-    for (size_t input : VisibleWrites(links_[i].piece->tape()).inputs) {
-      const size_t place = links_[i].inputs[input];
+  auto add = [&](std::vector<size_t>& places, const Link& link, const std::vector<size_t>& inputs) {
+    for (size_t input : inputs) {
+      const size_t place = link.inputs[input];
       const bool is_callers = place < tape_.inputs.size() && !constants_.contains(static_cast<int>(place));
-      if (is_callers && std::ranges::find(written_early_, place) == written_early_.end())
-        written_early_.push_back(place);
+      if (is_callers && std::ranges::find(places, place) == places.end()) places.push_back(place);
     }
+  };
+  for (size_t i = 0; i + 1 < behind; ++i) {
+    add(written_early_, links_[i], VisibleWrites(links_[i].piece->tape()).inputs);
+    add(rewritten_early_, links_[i], links_[i].piece->rewritten());
+  }
 }
 
 std::vector<int> Chain::written_inputs() const {
@@ -118,10 +122,11 @@ Tensors copies_of(const Tensors& tensors) {
 
 }  // namespace
 
-/// What was in inputs that are written to. Gradients do not lead through those.
+/// What was in inputs that are written to, and what autograd knew of them.
 class Chain::Before {
  public:
-  Before(const std::vector<size_t>& written, const Tensors& inputs) {
+  Before(const std::vector<size_t>& written, const std::vector<size_t>& rewritten, const Tensors& inputs) {
+    for (size_t place : rewritten) histories_.keep(inputs[place]);
     const at::AutoDispatchBelowADInplaceOrView unseen;
     std::vector<Tensors> alike;
     for (size_t place : written) {
@@ -149,6 +154,7 @@ class Chain::Before {
       c10::VariableVersion counter = kept.tensor.unsafeGetTensorImpl()->version_counter();  // shared
       counter.set_version(kept.version);
     }
+    histories_.put_back();
   }
 
  private:
@@ -157,11 +163,12 @@ class Chain::Before {
     int64_t version;  ///< -1: none is counted
   };
   std::vector<Kept> kept_;
+  Histories histories_;
 };
 
 Tensors Chain::call(const Tensors& inputs, const std::vector<int64_t>& values,
                     record::CallGenerators generators) {
-  const Before before(written_early_, inputs);
+  const Before before(written_early_, rewritten_early_, inputs);
   auto run = [&] {
     try {
       return run_links(inputs, values, generators);

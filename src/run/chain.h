@@ -57,7 +57,9 @@ class Chain final : public Runnable {
   std::vector<int> outputs_;  ///< by wanted tensor: its place; -1: there is none
   size_t places_ = 0;
   const std::unordered_map<int, at::Tensor> constants_;
-  std::vector<size_t> written_early_;  ///< inputs that pieces write before one that may fail
+  // Before a piece that may fail,
+  std::vector<size_t> written_early_;    ///< inputs that pieces write
+  std::vector<size_t> rewritten_early_;  ///< and those of them that have another history afterwards
 };
 
 }  // namespace bolt::run

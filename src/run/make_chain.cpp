@@ -57,7 +57,7 @@ class Linking {
       }
       auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
                                  known, "", trace, stages, place);
-      note_gradients(piece, region->differentiable());
+      note_gradients(piece, *region);
       for (TensorId id : region->saved()) kept_.insert(storage(id));
       std::vector<PieceSizes::Layout> results;
       for (size_t i = 0; i < piece.results.size(); ++i)
@@ -86,14 +86,12 @@ class Linking {
         std::make_shared<Replayed>(record::copy_of(piece.tape), piece.results, "", constants, known.open());
     region->facts.extern_calls = 1;
     region->facts.functional_text = piece.tape.entries[0].op.operator_name().name + ", by eager\n";
-    std::vector<bool> differentiable;
     std::vector<PieceSizes::Layout> results;
     for (TensorId id : piece.results) {
-      differentiable.push_back(piece.tape.tensors[static_cast<size_t>(id)].requires_grad);
+      requires_grad_[static_cast<size_t>(id)] = piece.tape.tensors[static_cast<size_t>(id)].requires_grad;
       results.push_back(layout_by_eager(piece.tape, id, over, known));
       kept_.insert(storage(id));
     }
-    note_gradients(piece, differentiable);
     for (TensorId id : piece.tape.inputs) kept_.insert(storage(id));
     return {region, sizes.end(over, known, *region, results)};
   }
@@ -117,9 +115,11 @@ class Linking {
     return layout;
   }
 
-  void note_gradients(const Piece& piece, const std::vector<bool>& differentiable) {
+  void note_gradients(const Piece& piece, const Trained& region) {
     for (size_t i = 0; i < piece.results.size(); ++i)
-      requires_grad_[static_cast<size_t>(piece.results[i])] = differentiable[i];
+      requires_grad_[static_cast<size_t>(piece.results[i])] = region.requires_gradient(i);
+    for (size_t input : region.rewritten())
+      requires_grad_[static_cast<size_t>(region.tape().inputs[input])] = true;
   }
 
   /// Tensors of a joint tape alone lie in no memory of the run's, or that of another one there.
@@ -152,13 +152,15 @@ class Linking {
     return out;
   }
 
-  /// By input: does an earlier piece make it? Those know whether it requires a gradient.
+  /// By input: does an earlier piece make it? Those know whether it requires a gradient, also of an input of
+  /// the run that they write to.
   std::vector<bool> told_of_inputs(Tape& piece) const {
     std::vector<bool> made_inside;
     for (TensorId id : piece.inputs) {
       made_inside.push_back(input(id) < 0);
-      if (input(id) < 0)
-        piece.tensors[static_cast<size_t>(id)].requires_grad = requires_grad_[static_cast<size_t>(id)];
+      bool& known = piece.tensors[static_cast<size_t>(id)].requires_grad;
+      if (input(id) < 0) known = false;
+      known |= requires_grad_[static_cast<size_t>(id)];
     }
     return made_inside;
   }
@@ -190,7 +192,7 @@ class Linking {
   const std::vector<bool>& is_param_;
   std::vector<Piece> pieces_;
   Constants shared_, own_;
-  std::vector<bool> requires_grad_;         ///< by tensor that a piece gives
+  std::vector<bool> requires_grad_;         ///< by tensor that a piece gives or rewrites
   std::unordered_set<int> seen_, written_;  ///< storages: the caller has them; entries write to them
   std::unordered_set<int> kept_;            ///< storages: a piece that was made keeps them
 };

@@ -71,8 +71,8 @@ std::vector<size_t> united(std::vector<size_t> cuts, const std::vector<size_t>& 
 Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
          Stages& stages) {
   check_order_of_collectives(r, tape);
-  const std::vector<size_t> cuts =
-      united(autograd::cuts(tape, r.wanted), around_what_is_eagers(tape, over_inputs.any()));
+  const std::vector<size_t> cuts = united(autograd::cuts(tape, r.wanted, made_of_numbers(r.constants)),
+                                          around_what_is_eagers(tape, over_inputs.any()));
   const std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
   try {

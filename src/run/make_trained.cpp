@@ -14,6 +14,7 @@
 #include "loops/space.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
+#include "run/recorded.h"
 #include "support/error.h"
 #include "support/log.h"
 #include "support/nesting.h"
@@ -43,10 +44,11 @@ class Distinct {
 /// that of the whole, as what is seen again through it.
 std::set<TensorId> parts_of_saved(const Joint& joint, const Split& parts) {
   auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
+  auto is_input = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].input >= 0; };
   std::set<TensorId> out;
   for (TensorId id : joint.tangent_of)
     for (TensorId saved : parts.saved)
-      if (saved != id && storage(saved) == storage(id)) out.insert(id);
+      if (saved != id && storage(saved) == storage(id) && !is_input(id)) out.insert(id);
   return out;
 }
 
@@ -167,6 +169,8 @@ class Making {
     out.gradients = parts.gradients;
     out.comes_from = joint.comes_from;
     out.differentiable = joint.differentiable;
+    out.leaves = joint.leaves;
+    out.rewritten = joint.rewritten;
     out.made_inside = piece_.made_inside;
     facts_ = joint.facts;
     demand_floats(facts_);
@@ -179,7 +183,8 @@ class Making {
 
  private:
   Joint made_joint(const std::set<TensorId>& parts) {
-    Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()});
+    Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()},
+                                       made_of_numbers(constants_));
     joint.keepable = is_param_;
     joint.passing = piece_.passing;
     return joint;
@@ -226,6 +231,7 @@ class Making {
     sizes.run = apart_from(tape_);
     sizes.wanted = wanted_;
     sizes.parts = std::move(whole);
+    sizes.own = made_of_numbers(constants_);
     sizes.region = sizes_.open();
     sizes.backwards = backward_sizes_->layouts();
     for (const SymbolRow& row : sizes.joint.symbols)

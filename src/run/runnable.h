@@ -71,6 +71,8 @@ class Runnable {
   virtual bool is_differentiated() const { return true; }
   /// Tape inputs whose memory the region writes in a way that no version counter tells.
   virtual std::vector<int> written_inputs() const { return {}; }
+  /// Tape inputs that have another history afterwards, since what autograd follows was written to them.
+  virtual std::vector<size_t> rewritten() const { return {}; }
   virtual std::string graph_text() const { return facts.functional_text; }
   virtual std::string plan_text() const { return ""; }
   /// Before the first call: from now on, calls that repeat one before them are given to the device at once,

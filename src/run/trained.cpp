@@ -79,7 +79,7 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       constants_(std::move(constants)),
       links_(tape_, wanted_, p_, constants_),
       visible_writes_(tape_, constants_),
-      rests_on_written_(visible_writes_.are_read(tape_, wanted_)) {
+      rests_on_written_(visible_writes_.are_read(tape_, seen_afterwards())) {
   for (size_t i = 0; i < p_.gradients.size(); ++i)
     if (p_.gradients[i] >= 0) edges_.push_back(i);
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
@@ -130,6 +130,13 @@ std::vector<StepFacts> Trained::costs() const {
   return all;
 }
 
+/// The results, and the inputs that have another history when it has run.
+std::vector<TensorId> Trained::seen_afterwards() const {
+  std::vector<TensorId> seen = wanted_;
+  for (size_t i : p_.rewritten) seen.push_back(tape_.inputs[i]);
+  return seen;
+}
+
 // ---- forward ----
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
@@ -140,6 +147,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
                              : make_node<TrainedNode>(shared_from_this());
   const bool keeps = node && wants_inputs();  // once: another thread's backward pass may change the answer
+  demand_rewritable(inputs);
   if (node) begin(*node, inputs, values, generators);
   if (node) node->set_ = set;
   if (keeps) keep_what_changes(*node, inputs);
@@ -148,6 +156,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
                                          [&](Tensors& fresh) { tie(node, values, fresh, wholes); });
   for (size_t i = 0; i < links_.tied.size(); ++i)
     if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
+  give_histories(node, inputs);
   if (node) save(*node, inputs, results);
   if (keeps) keep_inputs(*node, inputs);
   Tensors out;
@@ -163,7 +172,7 @@ void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& val
         links_.is_own(links_.tied[i]) ? fresh[links_.tied[i]] : shown(links_.tied[i], values, fresh);
     // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
     if (t.is_view()) t = t.detach();
-    if (!node || links_.tied.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
+    if (!node || p_.tangent_of.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
       torch::autograd::set_history(t, node);
     } else {
       const auto place = make_node<ResultNode>();
@@ -171,6 +180,33 @@ void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& val
       torch::autograd::set_history(t, place);
     }
     if (links_.is_own(links_.tied[i])) fresh[links_.tied[i]] = t;
+  }
+}
+
+/// What eager's in-place operators would raise for, they shall raise for.
+void Trained::demand_rewritable(const Tensors& inputs) const {
+  for (size_t i : p_.rewritten) {
+    const at::Tensor& t = inputs[i];
+    const auto* view = variables::get_view_autograd_meta(t);
+    const bool is_view = view && view->has_bw_view();
+    if (is_view && view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT)
+      throw RunEagerly{{Why::operator_raised_in_call, "a view that autograd does not follow is written to"}};
+    if (t.requires_grad() && (is_view ? t._base() : t).is_leaf())
+      throw RunEagerly{{Why::operator_raised_in_call, "a leaf that requires a gradient is written to"}};
+  }
+}
+
+/// As eager's in-place operators do: what is a view is a part of what its base has become. The program has
+/// written already, and counted it; views that were made before autograd knew of it are to be asked again.
+void Trained::give_histories(const autograd::NodePtr& node, const Tensors& inputs) const {
+  for (size_t i : p_.rewritten) {
+    const at::Tensor& t = inputs[i];
+    const auto place = make_node<ResultNode>();
+    const bool of_history = t.is_view() && t.requires_grad();  // its base has one as well
+    place->set_next_edges(
+        {of_history ? variables::gradient_edge(t) : Edge(), Edge(node, node->add_input_metadata(t))});
+    variables::bump_version(t);
+    variables::rebase_history(t, Edge(place, place->add_input_metadata(t)));
   }
 }
 
@@ -190,7 +226,7 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
 void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   auto keep = [&] {
     for (size_t i = 0; i < inputs.size(); ++i)
-      node.inputs_.emplace_back(is_counted_[i] ? at::Tensor() : inputs[i], false);
+      node.inputs_.emplace_back(is_counted_[i] || links_.is_rewritten(i) ? at::Tensor() : inputs[i], false);
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
@@ -220,17 +256,20 @@ void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std
     links_.views->make(bases, Evaluate{symbols_, values},
                        [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
   }
-  for (size_t i = 0; i < results.size(); ++i)
+  for (size_t i = 0; i < results.size(); ++i) {
     if (!p_.differentiable[i] && results[i].requires_grad() &&
         tape_.tensors[static_cast<size_t>(wanted_[i])].input < 0)
       results[i] = results[i].detach();
+    if (p_.leaves[i]) results[i].set_requires_grad(true);
+  }
 }
 
 void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const {
   node.saved_.reserve(links_.saved_from.size());
   for (const TrainedLinks::SavedFrom& from : links_.saved_from) {
     if (from.kind == TrainedLinks::SavedFrom::Kind::Input) {
-      node.saved_.emplace_back(inputs[from.index], false);
+      const at::Tensor& t = inputs[from.index];
+      node.saved_.emplace_back(links_.is_rewritten(from.index) ? t.detach() : t, false);
       continue;
     }
     const at::Tensor& t = results[from.index];
@@ -238,7 +277,8 @@ void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& resu
     const bool tied = std::ranges::find(links_.tied, from.index) != links_.tied.end();
     // What has the node for its history, but is none of its outputs, would keep the node alive for ever.
     const bool of_node =
-        t.requires_grad() && (kind == OutKind::OutputView || (tied && links_.tied.size() > 1));
+        links_.shows_rewritten(from.index) ||
+        (t.requires_grad() && (kind == OutKind::OutputView || (tied && p_.tangent_of.size() > 1)));
     node.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
   }
 }
@@ -381,8 +421,14 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
       "kept from the next call on: run this step again.");
   Tensors inputs;
   for (const SavedVariable& v : inputs_) inputs.push_back(v.unpack());
-  for (size_t i = 0; i < written_.size(); ++i)
-    inputs[region_->visible_writes_.inputs[i]] = written_[i].clone();
+  for (size_t i = 0; i < written_.size(); ++i) {
+    const size_t input = region_->visible_writes_.inputs[i];
+    inputs[input] = written_[i].clone();
+    const auto edge =
+        static_cast<size_t>(std::ranges::find(region_->edges_, input) - region_->edges_.begin());
+    if (edge < region_->edges_.size() && next_edge(edge).is_valid())
+      variables::set_gradient_edge(inputs[input], next_edge(edge));
+  }
   if (!drawn_) return region_->differentiate(inputs, tangents, values_, generators_);
   record::GeneratorStates now = region_->attempt_.states(generators_);
   const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
@@ -394,8 +440,13 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
 variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
                                      const std::vector<int64_t>& values,
                                      const record::CallGenerators& generators) const {
-  Tensors from;  // each apart from what it was made of: one input may be made of another
-  for (size_t edge : edges_) from.push_back(inputs[edge] = at::alias(inputs[edge]));
+  // Each apart from what it was made of: one input may be made of another. And from what is made of it in
+  // place.
+  Tensors from;
+  for (size_t edge : edges_) {
+    from.push_back(inputs[edge] = at::alias(inputs[edge]));
+    if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
+  }
   for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
   std::vector<TensorId> given;
   for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(links_.on_tape(i));

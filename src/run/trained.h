@@ -34,13 +34,21 @@ class Trained;
 
 /// The place in autograd's graph of one result among several: hooks of a result are not called in a pass that
 /// does not come to it, though it comes to the node of all of them.
+///
+/// That of an input which the region has written to has an edge in front for what the input was before, as
+/// eager's in-place operators have: where the input is a view, autograd takes it for one of its base. That
+/// gradient is 0 here; it comes from the node of all results.
 class ResultNode final : public torch::autograd::Node {
  public:
   std::string name() const override { return "TorchboltBackward"; }
 
  private:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override {
-    return std::move(gradients);
+    if (num_outputs() == 1) return std::move(gradients);
+    const at::Tensor& gradient = gradients[0];
+    const bool of_view =
+        next_edge(0).is_valid() && gradient.defined();  // what is undefined, all of the base's is
+    return {of_view ? gradient.new_zeros(gradient.sizes()) : at::Tensor(), gradient};
   }
 };
 
@@ -66,7 +74,7 @@ class TrainedNode final : public torch::autograd::Node {
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
   // As they were before the run, where inputs are kept:
   std::optional<record::GeneratorStates> drawn_;
-  std::vector<at::Tensor> written_;  ///< inputs that it writes to, as they were
+  std::vector<at::Tensor> written_;  ///< inputs that it writes to, as they were, without a history
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
@@ -81,6 +89,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
           std::unordered_map<int, at::Tensor> constants);
 
   std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
+  std::vector<size_t> rewritten() const override { return p_.rewritten; }
   bool forward_can_fail() const override { return p_.forward->can_fail(); }
   std::string graph_text() const override;
   std::string plan_text() const override;
@@ -90,7 +99,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void finish_code(const std::string& name, Stages& stages);
 
   // ---- for a chain of them
-  const std::vector<bool>& differentiable() const { return p_.differentiable; }
+  bool requires_gradient(size_t output) const { return p_.differentiable[output] || p_.leaves[output]; }
   const std::vector<record::TensorId>& saved() const { return p_.saved; }
   /// How the output lies, over symbols().
   const lower::TensorOut& shown_as(size_t output) const {
@@ -105,6 +114,9 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
            Tensors& wholes) const;
   at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
+  std::vector<record::TensorId> seen_afterwards() const;
+  void demand_rewritable(const Tensors& inputs) const;
+  void give_histories(const autograd::NodePtr& node, const Tensors& inputs) const;
   void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
              const record::CallGenerators& generators) const;
   void keep_inputs(TrainedNode& node, const Tensors& inputs) const;

@@ -46,13 +46,20 @@ bool TrainedLinks::is_own(size_t result) const {
   return p_.forward->lowered().outputs[result].kind == OutKind::Fresh;
 }
 
+bool TrainedLinks::shows_rewritten(size_t result) const {
+  const lower::TensorOut& out = p_.forward->lowered().outputs[result];
+  const bool shows = out.kind == OutKind::Input || out.kind == OutKind::InputView;
+  return shows && is_rewritten(static_cast<size_t>(out.index));
+}
+
 /// A gradient belongs to a result that is memory of its own: the tensor itself, or what it is a part of. Or
 /// the program takes a result for a view that is none to autograd, as of linear() without a bias.
 void TrainedLinks::find_tangents() {
   const Tape& tape = p_.forward->tape();
   const auto& results = p_.forward->lowered().outputs;
   const auto& wanted = p_.forward->wanted();
-  for (TensorId id : p_.tangent_of) {
+  const size_t of_results = p_.tangent_of.size() - p_.rewritten.size();
+  for (TensorId id : std::span(p_.tangent_of).first(of_results)) {
     const TensorInfo& info = info_of(tape, id);
     const size_t itself = position(wanted, id);
     if (itself < wanted.size() && (is_own(itself) || results[itself].kind == OutKind::OutputView)) {
@@ -114,7 +121,7 @@ void TrainedLinks::find_readers_of_saved() {
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.
 void TrainedLinks::find_views() {
   std::vector<TensorId> bases = tape_.inputs, wanted;
-  for (size_t i = 0; i < p_.tangent_of.size(); ++i) {
+  for (size_t i = 0; i < tied.size(); ++i) {
     if (static_cast<size_t>(p_.tangent_of[i]) >= tape_.tensors.size()) continue;  // of the joint tape alone
     bases.push_back(p_.tangent_of[i]);
     viewed.push_back(i);

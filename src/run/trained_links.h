@@ -23,6 +23,8 @@ struct TrainedParts {
   std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
   std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
   std::vector<bool> differentiable;                 ///< by output of the run
+  std::vector<bool> leaves;                         ///< by output: Joint::leaves
+  std::vector<size_t> rewritten;                    ///< inputs of the run that the last tangents belong to
   std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
   std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
 };
@@ -51,7 +53,7 @@ class TrainedLinks {
   };
   std::vector<size_t> result_of;  ///< by output: which of the forward part's results it is
   std::vector<SavedFrom> saved_from;
-  std::vector<size_t> tied;    ///< by tangent: which of the forward part's results it belongs to
+  std::vector<size_t> tied;    ///< by tangent of a result: which of the forward part's it is
   std::vector<size_t> viewed;  ///< tangents that belong to tensors of the run
   std::vector<size_t> shown;   ///< outputs that are views, and that no views of the tape's lead to
   std::optional<Views> views;  ///< outputs; of inputs, what tangents belong to, and those of `shown`
@@ -62,6 +64,12 @@ class TrainedLinks {
 
   /// Is it memory of its own?
   bool is_own(size_t result) const;
+  /// Does the run write to the input what autograd follows?
+  bool is_rewritten(size_t input) const {
+    return std::ranges::find(p_.rewritten, input) != p_.rewritten.end();
+  }
+  /// Does the result show such an input?
+  bool shows_rewritten(size_t result) const;
   /// What the node has a gradient for, as the run's tape has it.
   record::TensorId on_tape(size_t tangent) const;
 

@@ -33,6 +33,7 @@ class TrainedSizes {
     record::Tape run;  ///< that the joint tape was made from; its arguments are over the joint's symbols
     std::vector<record::TensorId> wanted;
     std::set<record::TensorId> parts;
+    std::set<int> own;
     SymbolTable region;
     Syms joint_symbols;             ///< what each symbol of the joint is
     Syms backward_symbols;          ///< what each symbol of the backward part's program is

@@ -562,6 +562,37 @@ def test_a_leaf_made_inside_that_is_handed_out(show):
         torch.testing.assert_close(*gradients)
 
 
+def test_a_penalty_on_the_gradient_of_a_leaf_made_inside():
+    def penalty(real, fake, w, v):
+        mixed = torch.lerp(real, fake, 0.25).requires_grad_()
+        score = torch.tanh(mixed @ w) @ v
+        (grad,) = torch.autograd.grad(score.sum(), mixed, create_graph=True)
+        return (grad.norm(2, dim=1) - 1).square().mean() + score.mean()
+
+    fast = torchbolt.compile(penalty)
+    for _ in range(4):
+        real, fake = torch.randn(4, 5), torch.randn(4, 5)
+        leaves = leaf(5, 6), leaf(6, 1)
+        want = torch.autograd.grad(penalty(real, fake, *leaves), leaves)
+        torch.testing.assert_close(torch.autograd.grad(fast(real, fake, *leaves), leaves), want)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_an_attack_on_a_leaf_made_inside():
+    def attacked(x, w):
+        delta = torch.zeros_like(x).requires_grad_()
+        loss = ((x + delta) @ w).square().mean()
+        loss.backward(inputs=[delta])
+        x = x + 0.1 * delta.grad.sign()
+        return (x @ w).square().mean()
+
+    fast = torchbolt.compile(attacked)
+    for _ in range(4):
+        x, w = torch.randn(4, 5), leaf(5, 3)
+        want = torch.autograd.grad(attacked(x, w), w)
+        torch.testing.assert_close(torch.autograd.grad(fast(x, w), w), want)
+
+
 def test_results_of_leaves_of_its_own_alone():
     """Their history leads nowhere, but they have one, as in eager."""
 

@@ -796,7 +796,8 @@ def test_a_gradient_asked_for_of_what_came_out_of_something():
 
 @pytest.mark.parametrize("passes_through", [True, False])
 def test_a_write_that_gives_an_input_a_history(passes_through):
-    """The caller sees it, whether the backward pass has used it up or not: eager's operators run."""
+    """The caller sees it. Where the pass goes through it, it is the engine's, between two regions; otherwise the
+    region is eager's."""
 
     def step(x, w):
         x[0] = w.sum()
@@ -813,4 +814,4 @@ def test_a_write_that_gives_an_input_a_history(passes_through):
             if not passes_through:
                 seen[-1] += torch.autograd.grad(x.sum(), w)
         torch.testing.assert_close(seen[1], seen[0])
-    assert torchbolt.stats()["eager_fallbacks"] == 1
+    assert torchbolt.stats()["eager_fallbacks"] == (0 if passes_through else 1)
