@@ -14,6 +14,7 @@
 #include <string_view>
 
 #include "autograd/follow.h"
+#include "autograd/product_formulas.h"
 #include "autograd/trial.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
@@ -91,7 +92,8 @@ class Making {
     };
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
       if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
-      return fills_where(run_.entries[i], stack);
+      auto compute = [&](torch::jit::Stack& given) { writer_.call(run_.entries[i].op, given); };
+      return call_product(run_.entries[i], stack, compute) || fills_where(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) { writer_.end(i, results); };
     if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };

@@ -11,6 +11,7 @@
 
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
+#include "autograd/product_formulas.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/replay.h"
@@ -100,8 +101,9 @@ class StepMaking {
     };
     options.instead = [&](size_t i, Stack& stack) {
       copied_ = !is_followed(run_.entries[i], stack);
-      if (copied_) copy(i, stack);
-      return copied_;
+      if (copied_) return copy(i, stack), true;
+      return call_product(run_.entries[i], stack,
+                          [&](Stack& given) { writer_.call(run_.entries[i].op, given); });
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_) writer_.end(i, results);

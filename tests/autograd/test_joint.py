@@ -437,6 +437,21 @@ def test_one_value_where_a_mask_is():
     check(run, leaf(3, 4), leaf(3, 4))
 
 
+PRODUCTS = {
+    "cumulative": lambda x: x.cumprod(1),
+    "cumulative, over the first": lambda x: x.cumprod(-2).sin(),
+    "of rows": lambda x: x.prod(-1),
+    "of columns": lambda x: x.prod(0, keepdim=True) * x,
+    "of all": lambda x: x.prod() + x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_of_elements(name):
+    torch.manual_seed(0)
+    check(PRODUCTS[name], leaf(4, 5))
+
+
 def test_no_grad_stretches_and_written_buffers():
     mean = torch.zeros(4)
 
@@ -527,7 +542,8 @@ def test_data_read_by_an_operator_itself():
 
 
 def test_data_in_a_gradient():
-    refused(lambda x: x.cumprod(0), leaf(3), match="aten::_local_scalar_dense, which hands out")
+    factors = leaf(3, dtype=torch.complex64)
+    refused(lambda x: x.cumprod(0), factors, match="aten::_local_scalar_dense, which hands out")
 
 
 # --- What is kept between the passes ----------------------------------------------------------------------

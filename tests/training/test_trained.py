@@ -593,6 +593,22 @@ def test_an_attack_on_a_leaf_made_inside():
         torch.testing.assert_close(torch.autograd.grad(fast(x, w), w), want)
 
 
+@pytest.mark.parametrize("zeros", [[], [3], [0], [5], [1, 3], [1, 2, 5]])
+def test_products_with_zeros(zeros):
+    def fn(x, y):
+        return x.cumprod(1).sin().sum() + (x.prod(1) * y).sum() + y.prod() + y.prod(0, keepdim=True).exp().sum()
+
+    fast, check = compiled_whole(fn)
+    for _ in range(2):
+        x, y = torch.randn(3, 6, dtype=torch.float64), torch.randn(3, dtype=torch.float64)
+        x[1, zeros] = 0
+        y[[at for at in zeros if at < 3]] = 0
+        x.requires_grad_(), y.requires_grad_()
+        want = torch.autograd.grad(fn(x, y), (x, y))
+        torch.testing.assert_close(torch.autograd.grad(fast(x, y), (x, y)), want)
+    check()
+
+
 def test_results_of_leaves_of_its_own_alone():
     """Their history leads nowhere, but they have one, as in eager."""
 
