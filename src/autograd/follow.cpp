@@ -75,6 +75,7 @@ Uses uses_of(Sym number, const Tape& run) {
       for (Sym s : arg.syms) collect_symbols(s, &inside);
       if (std::ranges::find(inside, number) == inside.end()) continue;
       const bool scalar = entry.op.schema().arguments()[i].type()->kind() == c10::TypeKind::NumberType;
+      if (scalar && entry.op.operator_name().name == "aten::full") continue;  // as data, from then on
       uses.as_scalar |= scalar;
       uses.only_operand &= is_arithmetic(entry) && (scalar || arg.kind == Arg::Kind::WrappedNumber);
     }
@@ -90,7 +91,6 @@ class Following {
   }
 
   void follow(const Varying& dynamic) {
-    if (runs_users_code()) return follow_nothing(dynamic);
     for (const SymbolRow& n : dynamic.numbers) recorded_[n.symbol] = n.hint;
     for (const Symbol& s : symbols_of(dynamic)) vary_alone(s);
     vary_together([](const Symbol& s) { return std::pair(s.hint, s.dim); });
@@ -103,20 +103,6 @@ class Following {
   }
 
  private:
-  /// Of a backward pass in Python, which may do anything, and must not be seen to run several times.
-  bool runs_users_code() const {
-    return std::ranges::any_of(run_.entries, [](const Entry& entry) {
-      return entry.op.operator_name().name == "torchbolt::function";
-    });
-  }
-
-  void follow_nothing(const Varying& dynamic) {
-    for (const Symbol& s : symbols_of(dynamic))
-      give_up(s, "gradients are computed by a function of Python's");
-    fit();
-    write();
-  }
-
   // ---- what differs
 
   std::vector<Symbol> symbols_of(const Varying& dynamic) {

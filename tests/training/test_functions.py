@@ -2,6 +2,7 @@
 """torch.autograd.Function and operators with registered gradients: compiled with what stands around, and eager's results."""
 
 import enum
+import math
 
 import pytest
 import torch
@@ -71,6 +72,54 @@ def test_a_number_is_a_fact():
     for k in (2.0, 3.0, 2.0, 5.0, 7.0, 3.0):
         x = leaf(6)
         torch.testing.assert_close(torch.autograd.grad(fast(x, k), x), torch.autograd.grad(Sine.apply(x, k).sum(), x))
+
+
+class Reversed(Function):
+    """A gradient reversal layer, whose factor grows from step to step."""
+
+    @staticmethod
+    def forward(ctx, x, factor):
+        ctx.state = {"factor": factor, "power": [2, factor * 2]}
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        state = ctx.state
+        return -state["factor"] * g / state["power"][0] + g.clamp(max=state["power"][1]), None
+
+
+def test_a_float_that_differs_is_data():
+    def fn(x, w, factor):
+        return (Reversed.apply(x @ w, factor).tanh() * factor).sum()
+
+    fast = torchbolt.compile(fn)
+    for i in range(12):
+        x, w = leaf(4, 5), leaf(5, 3)
+        want = torch.autograd.grad(fn(x, w, 0.1 * i), (x, w))
+        torch.testing.assert_close(torch.autograd.grad(fast(x, w, 0.1 * i), (x, w)), want)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (2, 0)
+
+
+class Curved(Function):
+    """What the backward pass does with its number is no arithmetic on tensors."""
+
+    @staticmethod
+    def forward(ctx, x, power):
+        ctx.power = power
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, g):
+        return g * (2.0 if ctx.power > 0.35 else math.exp(ctx.power)), None
+
+
+def test_a_float_that_differs_and_is_looked_at():
+    fast = torchbolt.compile(lambda x, power: Curved.apply(x.sin(), power).sum())
+    for i in range(8):
+        x = leaf(6)
+        want = torch.autograd.grad(Curved.apply(x.sin(), 0.1 * i).sum(), x)
+        torch.testing.assert_close(torch.autograd.grad(fast(x, 0.1 * i), x), want)
 
 
 class Norm(Function):

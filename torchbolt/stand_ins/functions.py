@@ -7,8 +7,8 @@ once, with tensors that only stand for others, and from then on its operators ru
 must mean the same each time:
 
     state      What the forward pass left in its ctx is given to it: tensors as what is saved, and numbers, texts and
-               types in tuples, lists and dicts, which are facts of the region. Where it left other objects the node
-               is tied natively, to this call's own ctx.
+               types in tuples, lists and dicts, which are facts of the region. A float that differs between calls is
+               saved in a tensor. Where it left other objects the node is tied natively, to this call's own ctx.
     globals    What it reads from outside (names of its module, of closures, their attributes) is found in its bytecode
                and read in the open first, so it is guarded. Known are torch's and Python's functions, plain values and
                Python functions that are like that themselves. Where anything else is met, or something outside is
@@ -142,6 +142,9 @@ def _taken_apart(value, tensors, leaves):
         tensors.append(value)
         return "tensor"
     kind = type(value)
+    if kind is float and _differs(value):
+        tensors.append(torch.full((), value, dtype=torch.float64, device="cpu"))
+        return "number"
     if kind in _PLAIN:
         leaves.append(value)
         return "leaf"
@@ -157,9 +160,25 @@ def _taken_apart(value, tensors, leaves):
     return None if None in parts else (kind.__name__, parts)
 
 
+def _differs(number):
+    """Is it another one in other calls? A recording answers itself."""
+    return False
+
+
+def _number_in(tensor):
+    """Where a joint tape is made, a tensor stands for the number, too: arithmetic is done with it alike, and nothing
+    else can be."""
+    try:
+        return tensor.item()
+    except RuntimeError:
+        return tensor
+
+
 def _put_together(form, tensors, leaves):
     if form == "tensor":
         return next(tensors)
+    if form == "number":
+        return _number_in(next(tensors))
     if form == "leaf":
         return next(leaves)
     kind, parts, *keys = form

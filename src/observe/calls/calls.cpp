@@ -326,6 +326,9 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
       if (asks_for_eager(frame.func()->func_globals)) break;
       told_compiling |= says_compiling();
       return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
+    case Control::asks_whether_differing:
+      if (nargs != 1) break;
+      return {Py_NewRef(world.holds_followed(args[0]) ? Py_True : Py_False), nullptr};
     case Control::ignored: return {Py_NewRef(Py_None), nullptr};
     case Control::forbidden: return set_forbidden(callable), CallStart{};
     case Control::allowed:

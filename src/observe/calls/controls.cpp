@@ -41,6 +41,7 @@ constexpr ControlRow kControls[] = {
     {"torch.compiler", "is_dynamo_compiling", Control::asks_whether_compiling},
     {"torch._dynamo.external_utils", "is_compiling", Control::asks_whether_compiling},
     {"torchbolt.controls", "is_compiling", Control::asks_whether_compiling},
+    {"torchbolt.stand_ins.functions", "_differs", Control::asks_whether_differing},
     {"torch._dynamo.decorators", "graph_break", Control::ends_region},
     {"torchbolt.controls", "graph_break", Control::ends_region},
     // torch's own functions that torch.compile shall not look into: what matters is the function inside.

@@ -15,6 +15,7 @@ namespace bolt::observe {
 enum class Control : uint8_t {
   none,
   asks_whether_compiling,
+  asks_whether_differing,  ///< is the argument a number that is followed?
   ends_region,
   disabled,
   allowed,      ///< called natively; its operators are recorded

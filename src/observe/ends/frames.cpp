@@ -75,6 +75,7 @@ interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObj
       return interp::start_call(*this, frame, found.by, all.data(), nargs + 1, kwnames);
     }
     case Control::none:
+    case Control::asks_whether_differing:
     case Control::ends_region: break;
   }
   if (PyErr_Occurred()) return {};
