@@ -89,6 +89,20 @@ def test_reads_end_no_region_and_see_writes(name):
     assert recordings >= 2 and run(model, compiled) == (recordings, breaks)
 
 
+def test_sizes_that_torch_divides():
+    def body(m, x):
+        pairs = torch.div(x.size(1), 2, rounding_mode="trunc")
+        windows = x.as_strided(size=(x.size(0), pairs, 2), stride=(x.size(1), 2, 1))
+        return x.view(x.size(0), pairs, 2) + x.new_zeros((x.size(0), pairs, 1)) + windows
+
+    model = Model(body)
+    compiled = torchbolt.compile(model)
+    assert run(model, compiled) == (1, 0)
+    assert run(model, compiled) == (1, 0)
+    run(model, compiled, torch.randn(2, 6))
+    run(model, compiled, torch.randn(3, 8))
+
+
 def test_a_number_that_differed_is_followed():
     model = Model(lambda m, x: F.layer_norm(x, (4,), eps=m.eps.item()) * float(m.scale), eps=torch.tensor(1e-5))
     model.scale = nn.Parameter(torch.tensor(2.0))

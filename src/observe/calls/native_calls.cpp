@@ -79,6 +79,12 @@ bool is_told_as_a_whole(World& world, const CFunction& row, PyObject* container)
 struct FollowedItems {
   std::vector<PyObject*> args;
   std::vector<PyRef> held;
+
+  void put(size_t i, PyRef item, PyObject* const* given, size_t total) {
+    if (args.empty()) args.assign(given, given + total);
+    args[i] = item.get();
+    held.push_back(std::move(item));
+  }
 };
 FollowedItems followed_items(World& world, const Native& native, PyObject* const* args, size_t nargs,
                              size_t total, size_t first) {
@@ -92,9 +98,7 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
     if (is_told_as_a_whole(world, row, args[i])) continue;
     PyRef tuple = world.with_followed(args[i]);
     if (!tuple) continue;
-    if (made.args.empty()) made.args.assign(args, args + total);
-    made.args[i] = tuple.get();
-    made.held.push_back(std::move(tuple));
+    made.put(i, std::move(tuple), args, total);
   }
   return made;
 }
@@ -104,6 +108,48 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
 bool takes_number(const CFunction& row, size_t at) {
   if (row.kind == Kind::pure) return row.name == "range" || row.name.starts_with("math.");
   return row.kind == Kind::tensor && at >= 4 && row.method.ends_with("_norm");
+}
+
+/// Is all that it is given, but for the tensor that it is a method of, a size? One of those may be a tensor's
+/// number, too.
+bool takes_sizes(const CFunction& row) {
+  static constexpr std::string_view kMethods[] = {
+      "view", "reshape", "expand", "repeat", "as_strided", "new_ones", "new_zeros", "new_empty", "tile"};
+  return row.kind == Kind::tensor && std::ranges::find(kMethods, row.method) != std::end(kMethods);
+}
+
+PyObject* item_of(PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); }
+
+bool has_no_dimensions(PyObject* object) {
+  return guard::is_plain_tensor(object) && guard::rank_of(*guard::tensor_impl(object)) == 0;
+}
+
+/// Is it a tensor without dimensions, or a tuple that holds one?
+bool may_hold_number(PyObject* given) {
+  if (!PyTuple_CheckExact(given)) return has_no_dimensions(given);
+  PyObject** const items = &PyTuple_GET_ITEM(given, 0);
+  return std::any_of(items, items + PyTuple_GET_SIZE(given), has_no_dimensions);
+}
+
+/// `given`, or a tuple of that, with the numbers that `number_of` (new; null: none) takes out of tensors in
+/// their place. New; null: there are none, or not of all.
+template <class NumberOf>
+PyObject* with_numbers(PyObject* given, const NumberOf& number_of) {
+  if (has_no_dimensions(given)) return number_of(given);
+  if (!PyTuple_CheckExact(given)) return nullptr;
+  std::vector<PyRef> items;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(given, i);
+    const bool taken = has_no_dimensions(item);
+    items.push_back(taken ? PyRef::steal(number_of(item)) : PyRef::share(item));
+    if (!items.back()) return nullptr;
+    any |= taken;
+  }
+  PyRef tuple = PyRef::steal(any ? PyTuple_New(PyTuple_GET_SIZE(given)) : nullptr);
+  for (size_t i = 0; tuple && i < items.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), items[i].release());
+  return tuple.release();
 }
 
 }  // namespace
@@ -321,6 +367,15 @@ PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject*
                                    PyObject* kwnames) {
   PyObject* callable = native.callable;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  FollowedItems taken;  // x.view(torch.div(n, 2), 2)
+  for (size_t i = native.self ? 0 : 1; on && i < total; ++i) {
+    if (!may_hold_number(args[i]) || !takes_sizes(*native.row)) continue;
+    PyRef with = PyRef::steal(with_numbers(args[i], [&](PyObject* tensor) {
+      return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
+    }));
+    if (with) taken.put(i, std::move(with), args, total);
+  }
+  if (!taken.args.empty()) args = taken.args.data();
   if (native.self) touch_operand(frame, native.self);
   for (size_t i = 0; on && i < total; ++i) touch_operand(frame, args[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -344,15 +399,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // model.
   FollowedItems taken;
   for (size_t i = 0; on && i < total && native.row; ++i) {
-    if (!takes_number(*native.row, i) || !guard::is_plain_tensor(args[i]) ||
-        guard::rank_of(*guard::tensor_impl(args[i])))
-      continue;
-    auto item = [](PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); };
-    PyRef number = PyRef::steal(model_data(frame, args[i], item, nullptr));
+    if (!takes_number(*native.row, i) || !has_no_dimensions(args[i])) continue;
+    PyRef number = PyRef::steal(model_data(frame, args[i], item_of, nullptr));
     if (!number) continue;
-    if (taken.args.empty()) taken.args.assign(args, args + total);
-    taken.args[i] = number.get();
-    taken.held.push_back(std::move(number));
+    taken.put(i, std::move(number), args, total);
   }
   if (!taken.args.empty()) args = taken.args.data();
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
