@@ -14,6 +14,7 @@
 #include "interp/generator.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
+#include "observe/calls/numpy_draws.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
 #include "python/slots.h"
@@ -321,7 +322,10 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     end_here(frame, {Why::finalizer, reinterpret_cast<PyTypeObject*>(callable)->tp_name});
   const Controlled found = control_of(callable, native);
   switch (found.control) {
-    case Control::none: break;
+    case Control::none:
+      if (!only_draws_with_numpy(callable, args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) break;
+      end_here(frame, {Why::calls, full_name(callable)});
+      return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
     case Control::asks_whether_compiling:
       if (asks_for_eager(frame.func()->func_globals)) break;
       told_compiling |= says_compiling();

@@ -11,6 +11,7 @@
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "observe/calls/controls.h"
+#include "observe/calls/numpy_draws.h"
 #include "observe/lifetimes/noticed.h"
 #include "observe/observation.h"
 
@@ -79,7 +80,8 @@ interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObj
     case Control::ends_region: break;
   }
   if (PyErr_Occurred()) return {};
-  if (runs_whole(frame) || shows_whole(callable))
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  if (runs_whole(frame) || shows_whole(callable) || only_draws_with_numpy(callable, args, total))
     return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);
 }
