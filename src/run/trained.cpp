@@ -7,6 +7,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -185,14 +186,13 @@ void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& val
 
 /// What eager's in-place operators would raise for, they shall raise for.
 void Trained::demand_rewritable(const Tensors& inputs) const {
+  const at::AutoGradMode as_written(true);
   for (size_t i : p_.rewritten) {
-    const at::Tensor& t = inputs[i];
-    const auto* view = variables::get_view_autograd_meta(t);
-    const bool is_view = view && view->has_bw_view();
-    if (is_view && view->get_creation_meta() != torch::autograd::CreationMeta::DEFAULT)
-      throw RunEagerly{{Why::operator_raised_in_call, "a view that autograd does not follow is written to"}};
-    if (t.requires_grad() && (is_view ? t._base() : t).is_leaf())
-      throw RunEagerly{{Why::operator_raised_in_call, "a leaf that requires a gradient is written to"}};
+    try {
+      torch::autograd::check_inplace(inputs[i], true);
+    } catch (const c10::Error& error) {
+      throw RunEagerly{{Why::operator_raised_in_call, error.what_without_backtrace()}};
+    }
   }
 }
 

@@ -459,7 +459,7 @@ def test_numbers_made_inside():
 
 
 def test_memory_that_is_written_on_both_sides():
-    """No piece can write to what another one gave its views of: eager's operators run, and it is said why."""
+    """What a piece writes to has the history of both pieces."""
 
     def fn(x):
         both = torch.zeros(2, 3, dtype=x.dtype)
@@ -467,6 +467,28 @@ def test_memory_that_is_written_on_both_sides():
         both[0] = h
         y = (h * h).cos()
         both[1] = y
+        return h, y, both
+
+    def use(results, x):
+        h, y, both = results
+        h.retain_grad()
+        (both[0].sum() + 2 * both[1].sum()).backward()
+        return [h.grad, x.grad]
+
+    agree(fn, use, (3,), pieces=3)
+
+
+def test_memory_that_is_written_under_a_view():
+    """No piece can write to what another one gave its views of: eager's operators run, and it is said why."""
+
+    def fn(x):
+        both = torch.zeros(2, 3, dtype=x.dtype)
+        both[0] = x
+        row = both[1]
+        h = x.sin()
+        both[0] = h
+        y = (h * h).cos()
+        row.add_(y)
         return h, y, both
 
     def use(results, x):
