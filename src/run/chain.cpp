@@ -92,6 +92,11 @@ void Chain::launch_at_once(const std::string& name) {
   }
 }
 
+/// One for all: gradients of gradients go through each that leads to what they are of.
+void Chain::note_passes_in(const std::shared_ptr<DoubleBackward>& noted) {
+  for (const Link& link : links_) link.piece->note_passes_in(noted);
+}
+
 std::string Chain::texts(std::string (Runnable::*text)() const) const {
   std::string out;
   for (size_t i = 0; i < links_.size(); ++i)

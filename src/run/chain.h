@@ -33,6 +33,7 @@ class Chain final : public Runnable {
   std::string plan_text() const override { return texts(&Runnable::plan_text); }
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
+  void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override;
 
  private:
   /// Places of tensors: the region's inputs come first.

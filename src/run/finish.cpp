@@ -29,6 +29,7 @@ std::shared_ptr<Runnable> finished(std::shared_ptr<Runnable> region, const Recor
   region->number_sizes = std::move(settled.computed);
   region->check_data_sizes(settled.about_data);
   if (recorded.launch_at_once) region->launch_at_once(recorded.name);
+  region->note_passes_in(recorded.double_backward);
   region->facts.sizes_given_up = sizes.given_up();
   for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
   if (recorded.trace.wanted()) region->write_trace(recorded.trace);

@@ -31,10 +31,7 @@ class Linking {
     for (TensorId id : wanted)
       if (id >= 0) seen_.insert(storage(id));
     for (TensorId id : tape.inputs) seen_.insert(storage(id));
-    for (const record::Entry& entry : tape.entries)
-      for (int a : record::written_arguments(entry))
-        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
-          if (id >= 0) written_.insert(storage(id));
+    add_written(tape, written_);
     share_constants(wanted);
   }
 
@@ -44,7 +41,8 @@ class Linking {
     std::vector<std::shared_ptr<Trained>> trained;  // of those
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
-      const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape)};
+      const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape),
+                             written_later(piece)};
       const Constants constants = constants_of(piece.tape);
       lower::Sizes known = sizes.begin(piece.tape);
       SymbolTable computed;
@@ -74,6 +72,14 @@ class Linking {
   Constants shared_constants() && { return std::move(shared_); }
 
  private:
+  /// Storages.
+  static void add_written(const Tape& tape, std::unordered_set<int>& written) {
+    for (const record::Entry& entry : tape.entries)
+      for (int a : record::written_arguments(entry))
+        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
+          if (id >= 0) written.insert(tape.tensors[static_cast<size_t>(id)].storage);
+  }
+
   static bool is_eagers(const Piece& piece, const lower::OverInputs& over) {
     return piece.tape.entries.size() == 1 &&
            record::is_left_to_eager(piece.tape, piece.tape.entries[0], over.any());
@@ -172,6 +178,16 @@ class Linking {
   std::vector<bool> passing(const Tape& piece) const {
     std::vector<bool> out;
     for (TensorId id : piece.inputs) out.push_back(is_hidden(id) && !kept_.contains(storage(id)));
+    return out;
+  }
+
+  /// By input: does a later piece write to its memory?
+  std::vector<bool> written_later(const Piece& piece) const {
+    std::unordered_set<int> written;
+    for (const Piece* later = &piece + 1; later != pieces_.data() + pieces_.size(); ++later)
+      add_written(later->tape, written);
+    std::vector<bool> out;
+    for (TensorId id : piece.tape.inputs) out.push_back(written.contains(storage(id)));
     return out;
   }
 

@@ -172,6 +172,7 @@ class Making {
     out.leaves = joint.leaves;
     out.rewritten = joint.rewritten;
     out.made_inside = piece_.made_inside;
+    out.written_later = piece_.written_later;
     facts_ = joint.facts;
     demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {

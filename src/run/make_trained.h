@@ -20,8 +20,9 @@ namespace bolt::run {
 struct PieceOf {
   std::string file;  ///< begins the names of its files in a trace
   // By input of the tape; empty: none.
-  std::vector<bool> made_inside;  ///< an earlier piece makes it
-  std::vector<bool> passing;      ///< and nobody but the pieces sees it, nor is it kept so far
+  std::vector<bool> made_inside;    ///< an earlier piece makes it
+  std::vector<bool> passing;        ///< and nobody but the pieces sees it, nor is it kept so far
+  std::vector<bool> written_later;  ///< a later piece writes to its memory
 };
 
 /// Thrown where gradients need to know a float that differs between calls: as a rule it has yet another value

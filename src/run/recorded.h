@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <memory>
 #include <set>
 #include <string>
 #include <unordered_map>
@@ -14,6 +15,7 @@
 #include "autograd/partition.h"
 #include "lower/functionalize.h"
 #include "record/tape.h"
+#include "run/double_backward.h"
 #include "support/log.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
@@ -46,6 +48,8 @@ struct Recorded {
   std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
   std::set<std::string> not_guessed;    // operators of which no sizes are guessed
   autograd::Budget budget;              // of what is kept for a backward pass
+  /// What passes over the run's own results ask for.
+  std::shared_ptr<DoubleBackward> double_backward = std::make_shared<DoubleBackward>();
 
   lower::LowerOptions for_lowering() const { return {is_param, constants, addresses}; }
 

@@ -29,6 +29,8 @@
 
 namespace bolt::run {
 
+class DoubleBackward;
+
 class Runnable {
  public:
   /// What happened on the way, for reports.
@@ -78,6 +80,8 @@ class Runnable {
   /// Before the first call: from now on, calls that repeat one before them are given to the device at once,
   /// where that can be done. `name`: of the region, for logs.
   virtual void launch_at_once(const std::string& name);
+  /// Before the first call: backward passes over the region tell there of gradients of gradients.
+  virtual void note_passes_in(const std::shared_ptr<DoubleBackward>& /*noted*/) {}
   /// Tape inputs that calls find used beforehand, as long as they stay the same tensors (folds.h).
   virtual std::vector<int> weights() const { return {}; }
   /// Before the first call: uses these beforehand. `inputs`: the tape's; others than weights() may be

@@ -78,18 +78,10 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       p_(std::move(parts)),
       as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
       constants_(std::move(constants)),
-      links_(tape_, wanted_, p_, constants_),
-      visible_writes_(tape_, constants_),
-      rests_on_written_(visible_writes_.are_read(tape_, seen_afterwards())) {
+      links_(tape_, wanted_, p_, constants_) {
   for (size_t i = 0; i < p_.gradients.size(); ++i)
     if (p_.gradients[i] >= 0) edges_.push_back(i);
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
-  is_counted_.resize(tape_.inputs.size());
-  for (size_t i : visible_writes_.inputs) {
-    const record::TensorInfo& info = info_of(tape_, tape_.inputs[i]);
-    const bool is_whole = !at::isFloatingType(info.dtype) && !at::isComplexType(info.dtype);
-    is_counted_[i] = is_whole || record::is_written_apart(tape_, info.storage);
-  }
   can_fail_ = true;  // hooks of saved tensors may raise
   releases_gil_ = true;
   Facts made = p_.forward->facts;
@@ -131,13 +123,6 @@ std::vector<StepFacts> Trained::costs() const {
   return all;
 }
 
-/// The results, and the inputs that have another history when it has run.
-std::vector<TensorId> Trained::seen_afterwards() const {
-  std::vector<TensorId> seen = wanted_;
-  for (size_t i : p_.rewritten) seen.push_back(tape_.inputs[i]);
-  return seen;
-}
-
 // ---- forward ----
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
@@ -147,7 +132,8 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   if (set && !set->agrees) return as_eager_.call(inputs, values, std::move(generators));
   auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
                              : make_node<TrainedNode>(shared_from_this());
-  const bool keeps = node && wants_inputs();  // once: another thread's backward pass may change the answer
+  // Once: another thread's backward pass may change the answer.
+  const bool keeps = node && (links_.inputs_are_cheap || double_backward_->may_come());
   demand_rewritable(inputs);
   if (node) begin(*node, inputs, values, generators);
   if (node) node->set_ = set;
@@ -160,6 +146,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   give_histories(node, inputs);
   if (node) save(*node, inputs, results);
   if (keeps) keep_inputs(*node, inputs);
+  if (node && !keeps) remember_inputs(*node, inputs);
   Tensors out;
   for (size_t at : links_.result_of) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
@@ -221,18 +208,28 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
-/// Hooks do not see them: eager would not have saved them. Nor do statistics count as saved, which later
-/// forward passes write: a second run has its own of those.
+/// Hooks do not see them: eager would not have saved them.
 void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   auto keep = [&] {
-    for (size_t i = 0; i < inputs.size(); ++i)
-      node.inputs_.emplace_back(is_counted_[i] || links_.is_rewritten(i) ? at::Tensor() : inputs[i], false);
+    Tensors kept = inputs;
+    for (const TrainedLinks::Changing& changing : links_.changing) kept[changing.input].reset();
+    for (const at::Tensor& t : kept) node.inputs_.emplace_back(t, false);
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
   const auto put_back = c10::make_scope_exit([&] { at::SavedTensorDefaultHooks::set_tls_state(hooks); });
   at::SavedTensorDefaultHooks::set_tls_state({});
   keep();
+}
+
+void Trained::remember_inputs(TrainedNode& node, const Tensors& inputs) const {
+  const bool changes = std::ranges::any_of(links_.changing, &TrainedLinks::Changing::is_read);
+  const bool counted =
+      std::ranges::none_of(inputs, [](const at::Tensor& t) { return t.defined() && t.is_inference(); });
+  if (draws_ || changes || !counted) return;  // they alone would not do
+  for (const at::Tensor& t : inputs)
+    node.seen_.push_back({decltype(TrainedNode::Seen::tensor)(t.getIntrusivePtr()), t.defined(),
+                          t.defined() ? t._version() : 0});
 }
 
 /// Before the run.
@@ -283,14 +280,12 @@ void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& resu
   }
 }
 
-bool Trained::wants_inputs() const { return differentiated_twice_ != Twice::no || links_.inputs_are_cheap; }
-
 /// What a second run would not find as this one did.
 void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
   if (draws_) node.drawn_ = attempt_.states(node.generators_);
-  for (size_t i = 0; i < visible_writes_.inputs.size(); ++i) {
-    const at::Tensor input = inputs[visible_writes_.inputs[i]].detach();
-    node.written_.push_back(rests_on_written_[i] ? input.clone() : input);
+  for (const TrainedLinks::Changing& changing : links_.changing) {
+    const at::Tensor input = inputs[changing.input].detach();
+    node.changing_.push_back(changing.is_read ? input.clone() : input);
   }
 }
 
@@ -303,6 +298,8 @@ void TrainedNode::release_variables() {
     if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();
   inputs_.clear();
+  seen_.clear();
+  changing_.clear();
   released_ = true;
 }
 
@@ -336,15 +333,17 @@ Tensors TrainedNode::unpack_saved(bool last) {
     if (last) v.reset_data();
   }
   out.resize(region_->links_.saved_from.size());
-  if (last) inputs_.clear();
+  if (last) {
+    inputs_.clear();
+    changing_.clear();
+  }
   return out;
 }
 
 variable_list TrainedNode::apply(variable_list&& tangents) {
   const std::lock_guard lock(mutex_);
+  region_->double_backward_->note_pass();
   if (c10::GradMode::is_enabled()) return apply_differentiably(tangents);
-  auto unknown = Trained::Twice::unknown;
-  region_->differentiated_twice_.compare_exchange_strong(unknown, Trained::Twice::no);
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
   demand_held(given);
@@ -413,27 +412,38 @@ variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
   demand_held(given);
   note_gone(given);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  region_->differentiated_twice_ = Trained::Twice::yes;
+  std::optional<Tensors> inputs = find_inputs();
   TORCH_CHECK(
-      !inputs_.empty(),
+      inputs,
       "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
       "inputs were not kept, because the backward passes before this one did not need them. They are "
       "kept from the next call on: run this step again.");
-  Tensors inputs;
-  for (const SavedVariable& v : inputs_) inputs.push_back(v.unpack());
-  for (size_t i = 0; i < written_.size(); ++i) {
-    const size_t input = region_->visible_writes_.inputs[i];
-    inputs[input] = written_[i].clone();
-    const auto edge =
-        static_cast<size_t>(std::ranges::find(region_->edges_, input) - region_->edges_.begin());
-    if (edge < region_->edges_.size() && next_edge(edge).is_valid())
-      variables::set_gradient_edge(inputs[input], next_edge(edge));
-  }
-  if (!drawn_) return region_->differentiate(inputs, tangents, values_, generators_);
+  for (size_t k = 0; k < region_->edges_.size(); ++k)
+    if (at::Tensor& t = (*inputs)[region_->edges_[k]]; !t.requires_grad() && next_edge(k).is_valid())
+      variables::set_gradient_edge(t, next_edge(k));
+  if (!drawn_) return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
   record::GeneratorStates now = region_->attempt_.states(generators_);
   const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
   drawn_->put_back();
-  return region_->differentiate(inputs, tangents, values_, generators_);
+  return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
+}
+
+/// As they were when the region ran; without their history where they are not kept with it.
+std::optional<Tensors> TrainedNode::find_inputs() const {
+  const auto& changing = region_->links_.changing;
+  Tensors found;
+  for (const SavedVariable& v : inputs_) found.push_back(v.unpack());
+  for (size_t i = 0; i < changing_.size(); ++i) found[changing[i].input] = changing_[i].clone();
+  if (!inputs_.empty()) return found;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    const auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
+    if (now.defined() != seen_[i].defined) return std::nullopt;
+    found.push_back(now.defined() ? now.detach() : now);
+    const bool changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input) != changing.end();
+    if (changes) found[i] = found[i].clone();
+    if (!changes && now.defined() && now._version() != seen_[i].version) return std::nullopt;
+  }
+  return found.empty() ? std::nullopt : std::optional(std::move(found));
 }
 
 /// The run once more, where autograd sees it, and its gradients so that they can be differentiated.

@@ -9,20 +9,21 @@
 // The backward part may fail where the forward part cannot: its results are out, and "as if not begun" means
 // nothing any more. Then its tape is replayed, as long as what was saved is still there (Compiled::run_last);
 // afterwards it raises. The region's own tape is replayed, with gradients, where gradients of gradients are
-// wanted (create_graph); for that the inputs are needed. Those are kept where that costs next to nothing, and
-// where the last backward pass asked for it, or none has come yet.
+// wanted (create_graph); for that the inputs are needed, as they were. Those are kept where that costs next
+// to nothing, and where it is to be expected (double_backward.h). Otherwise it is done where all are still
+// there.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <unordered_map>
 
 #include "autograd/node_ptr.h"
 #include "run/compiled.h"
+#include "run/double_backward.h"
 #include "run/replayed.h"
 #include "run/trained_links.h"
 #include "run/trained_sizes.h"
@@ -68,13 +69,20 @@ class TrainedNode final : public torch::autograd::Node {
   bool is_last(const std::vector<bool>& given) const;
   void note_gone(const std::vector<bool>& given);
   std::vector<at::Tensor> unpack_saved(bool last);
+  std::optional<std::vector<at::Tensor>> find_inputs() const;
 
   const std::shared_ptr<Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
+    bool defined;
+    int64_t version;
+  };
+  std::vector<Seen> seen_;  ///< those that are not kept
   // As they were before the run, where inputs are kept:
   std::optional<record::GeneratorStates> drawn_;
-  std::vector<at::Tensor> written_;  ///< inputs that it writes to, as they were, without a history
+  std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
@@ -95,6 +103,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::string plan_text() const override;
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
+  void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override { double_backward_ = noted; }
   /// Compiled::finish_code of both parts.
   void finish_code(const std::string& name, Stages& stages);
 
@@ -114,15 +123,14 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
            Tensors& wholes) const;
   at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
-  std::vector<record::TensorId> seen_afterwards() const;
   void demand_rewritable(const Tensors& inputs) const;
   void give_histories(const autograd::NodePtr& node, const Tensors& inputs) const;
   void begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
              const record::CallGenerators& generators) const;
   void keep_inputs(TrainedNode& node, const Tensors& inputs) const;
+  void remember_inputs(TrainedNode& node, const Tensors& inputs) const;
   void save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const;
   void keep_what_changes(TrainedNode& node, const Tensors& inputs) const;
-  bool wants_inputs() const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
   Tensors complete(Tensors given, const TrainedSizes::Set* set) const;
@@ -139,11 +147,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   const TrainedLinks links_;
   std::vector<size_t> edges_;  ///< inputs of the run that are given a gradient
   bool draws_ = false;
-  const VisibleWrites visible_writes_;
-  const std::vector<bool> rests_on_written_;  ///< by those: what was there before is needed by a second run
-  std::vector<bool> is_counted_;              ///< inputs of the run that are statistics or counters it writes
-  enum class Twice : uint8_t { unknown, yes, no };
-  mutable std::atomic<Twice> differentiated_twice_{Twice::unknown};
+  std::shared_ptr<DoubleBackward> double_backward_ = std::make_shared<DoubleBackward>();
 };
 
 }  // namespace bolt::run

@@ -28,6 +28,7 @@ TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted
   find_tangents();
   find_readers_of_saved();
   find_views();
+  find_changing(constants);
   find_cost_of_inputs();
 }
 
@@ -176,7 +177,19 @@ void TrainedLinks::demand_tied(const lower::TensorOut& view) const {
     throw_unsupported("results that show one memory in ways of which none is the first");
 }
 
-/// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not.
+void TrainedLinks::find_changing(const std::unordered_map<int, at::Tensor>& constants) {
+  const VisibleWrites writes(tape_, constants);
+  std::vector<TensorId> seen = wanted_;  // afterwards
+  for (size_t i : p_.rewritten) seen.push_back(tape_.inputs[i]);
+  const std::vector<bool> read = writes.are_read(tape_, seen);
+  for (size_t i = 0; i < writes.inputs.size(); ++i) changing.push_back({writes.inputs[i], read[i]});
+  for (size_t i = 0; i < p_.written_later.size(); ++i)
+    if (p_.written_later[i] && std::ranges::find(writes.inputs, i) == writes.inputs.end())
+      changing.push_back({i, true});
+}
+
+/// Parameters are alive anyway, and so is what is saved. What another piece of the region made is not, nor
+/// are copies of what is written to.
 void TrainedLinks::find_cost_of_inputs() {
   int64_t extra = 0, saved = 0;
   for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
@@ -186,6 +199,8 @@ void TrainedLinks::find_cost_of_inputs() {
   for (TensorId id : tape_.inputs)
     if ((!info_of(tape_, id).requires_grad || made_inside(id)) && position(p_.saved, id) == p_.saved.size())
       extra += bytes_of(info_of(tape_, id));
+  for (const Changing& input : changing)
+    if (input.is_read) extra += bytes_of(info_of(tape_, tape_.inputs[input.input]));
   inputs_are_cheap = extra * 16 <= saved;
 }
 

@@ -26,6 +26,7 @@ struct TrainedParts {
   std::vector<bool> leaves;                         ///< by output: Joint::leaves
   std::vector<size_t> rewritten;                    ///< inputs of the run that the last tangents belong to
   std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
+  std::vector<bool> written_later;                  ///< by input: PieceOf::written_later
   std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
 };
 
@@ -60,6 +61,12 @@ class TrainedLinks {
   /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
   /// too?
   std::vector<bool> reads_saved, is_alone;
+  /// An input whose memory the run writes to, or a later piece of the region does.
+  struct Changing {
+    size_t input;
+    bool is_read;  ///< what was there before is needed by a second run
+  };
+  std::vector<Changing> changing;
   bool inputs_are_cheap = false;  ///< to keep, beside what is saved
 
   /// Is it memory of its own?
@@ -81,6 +88,7 @@ class TrainedLinks {
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();
   void find_readers_of_saved();
+  void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();
 
   const record::Tape& tape_;

@@ -16,6 +16,7 @@
 #include "record/origins.h"
 #include "record/symint.h"
 #include "run/attempt.h"
+#include "run/double_backward.h"
 #include "session/failures.h"
 #include "session/settings.h"
 #include "support/nesting.h"
@@ -80,7 +81,13 @@ int Bridge::output(PyObject* tensor) {
   // A class that sees operators (__torch_dispatch__) keeps more about its tensors than operators tell.
   if (!id || t.unsafeGetTensorImpl()->is_python_dispatch()) return -1;
   wanted.push_back(*id);
+  results_.push_back(t);
   return static_cast<int>(wanted.size()) - 1;
+}
+
+void Bridge::note_backward_passes(const std::shared_ptr<run::DoubleBackward>& noted) const {
+  for (const at::Tensor& t : results_) run::note_passes_over(t, first_node_, noted);
+  for (const at::Tensor& t : recorder.inputs()) run::note_passes_over(t, first_node_, noted);
 }
 
 bool Bridge::knows(PyObject* tensor) { return recorder.find(THPVariable_Unpack(tensor)).has_value(); }

@@ -102,6 +102,8 @@ class Bridge final : public observe::RecorderHooks {
   /// What is known of sizes beyond what was asked: mark_dynamic's limits, and sizes that must be what they
   /// were.
   std::vector<SizeFact> further_facts();
+  /// That come to what the recording made: its results, and inputs that have another history now.
+  void note_backward_passes(const std::shared_ptr<run::DoubleBackward>& noted) const;
 
   record::Recorder recorder;
   std::vector<record::TensorId> wanted;
@@ -120,6 +122,7 @@ class Bridge final : public observe::RecorderHooks {
     int slot, dim;
     std::optional<int64_t> low, high;
   };
+  std::vector<at::Tensor> results_;  ///< `wanted`
   const Options& options_;
   const Dynamic which_;
   const guard::Differences& changed_;

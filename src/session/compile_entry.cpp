@@ -240,6 +240,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Brid
   describe_inputs(*entry, bridge, recorded);
   describe_region(self, *entry, bridge, seen, recorded);
   recorded.tape = std::move(bridge.recorder.tape());
+  bridge.note_backward_passes(recorded.double_backward);
   entry->from = compiled_from(recorded);
 
   if (self->options->backend && !recorded.tape.entries.empty()) {

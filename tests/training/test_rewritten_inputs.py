@@ -218,6 +218,33 @@ def test_hooks_and_gradients_of_gradients():
         torch.testing.assert_close(seen[1], seen[0])
 
 
+def test_gradients_of_gradients_where_a_later_piece_writes():
+    """Eager saves nothing of x for its sum, and a second run of the first piece has it as it was."""
+
+    def fn(x, w):
+        y = w * x.sum()
+        x += y
+        return torch.maximum(y, x), y
+
+    def after(h, w):
+        h = h * w
+        y = h.mean() * w
+        h.add_(1)
+        return y, (h * y).sum()
+
+    for each in (fn, after):
+        fast = torchbolt.compile(each)
+        for _ in range(3):
+            seen = []
+            for run in (each, fast):
+                torch.manual_seed(1)
+                a, w = leaf(4), leaf(4)
+                first = torch.autograd.grad(sum(y.square().sum() for y in run(a * 2, w)), (a, w), create_graph=True)
+                seen.append((first, torch.autograd.grad(sum(g.square().sum() for g in first), (a, w))))
+            torch.testing.assert_close(seen[1], seen[0])
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
 def test_a_module_whose_buffer_gets_a_history():
     class Router(torch.nn.Module):
         def __init__(self):

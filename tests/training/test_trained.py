@@ -317,17 +317,68 @@ def test_what_was_not_kept_is_kept_from_then_on():
     def fn(x, big):
         return (x * big.sum()).sin()
 
+    def penalty(out):
+        (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        return torch.autograd.grad(g.sum(), x)
+
     fast = torchbolt.compile(fn)
     big = torch.randn(1000)
     x = leaf(3)
     for _ in range(2):  # recorded, then compiled
         fast(x, big).sum().backward()
+    out = fast(x, big.clone())
+    with pytest.raises(RuntimeError, match="run this step again"):
+        penalty(out)
+    torch.testing.assert_close(penalty(fast(x, big.clone())), penalty(fn(x, big)))
+
+
+def test_what_was_not_kept_but_is_still_there():
+    def fn(x, big):
+        return (x * big.sum()).sin()
+
+    fast, check = compiled_whole(fn)
+    big = torch.randn(1000)
+    x = leaf(3)
+    for _ in range(2):
+        fast(x, big).sum().backward()
+    seen = []
+    for run in (fn, fast):
+        y = x * 2
+        out = run(y, big)
+        y.detach_()  # what was made of it has its history all the same
+        (g,) = torch.autograd.grad(out.sum(), x, create_graph=True)
+        seen.append((g, torch.autograd.grad(g.sum(), x)))
+    torch.testing.assert_close(seen[1], seen[0])
+    check()
+
+
+def test_what_was_not_kept_and_is_there_but_otherwise():
+    fast, check = compiled_whole(lambda x, big: (x * big.sum()).sin())
+    big = torch.randn(1000)
+    x = leaf(3)
+    for _ in range(2):
+        fast(x, big).sum().backward()
     out = fast(x, big)
+    big.add_(1)
     with pytest.raises(RuntimeError, match="run this step again"):
         torch.autograd.grad(out.sum(), x, create_graph=True)
-    (g,) = torch.autograd.grad(fast(x, big).sum(), x, create_graph=True)
-    (want,) = torch.autograd.grad(fn(x, big).sum(), x, create_graph=True)
-    torch.testing.assert_close(torch.autograd.grad(g.sum(), x), torch.autograd.grad(want.sum(), x))
+    check()
+
+
+def test_what_passes_over_the_recorded_run_asked_for():
+    """They come to eager's nodes."""
+
+    def fn(x, big):
+        return (x * big.sum()).sin()
+
+    fast, check = compiled_whole(fn)
+    x = leaf(3)
+    for call in range(4):
+        out = fast(x, torch.full((1000,), 0.5))
+        (g,) = torch.autograd.grad(out.sum(), x, create_graph=call != 1)
+        if call != 1:
+            torch.testing.assert_close(torch.autograd.grad(g.sum(), x), (-out.detach() * 500**2,))
+    check()
 
 
 def test_jacobians_and_vmap_of_the_backward_pass():
