@@ -5,7 +5,7 @@
 // `return loss, logits`: were both of one node, a hook on logits would see what comes from outside alone, and
 // autograd.grad(loss, logits) would find no way. So the tape is cut behind what makes logits and before what
 // goes on to the loss. Entries stay in their order, so writes and random numbers do. What is left to eager
-// (record/recurrent.h) is cut out besides, where pieces are made (run/make_differentiated.h).
+// (record/left_to_eager.h) is cut out besides (pieces.h).
 #pragma once
 
 #include <set>

@@ -1,6 +1,7 @@
 // autograd/pieces.cpp: see pieces.h.
 #include "autograd/pieces.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -20,8 +21,13 @@ using record::TensorInfo;
 
 class Parting {
  public:
-  Parting(const Tape& run, const std::vector<TensorId>& wanted, const std::vector<size_t>& cuts)
-      : run_(run), cuts_(cuts), made_(run.tensors.size(), kNowhere), used_(run.tensors.size(), kNowhere) {
+  Parting(const Tape& run, const std::vector<TensorId>& wanted, const std::vector<size_t>& cuts,
+          const std::vector<size_t>& eagers)
+      : run_(run),
+        cuts_(cuts),
+        eagers_(eagers),
+        made_(run.tensors.size(), kNowhere),
+        used_(run.tensors.size(), kNowhere) {
     for_each_entry([&](int piece, const Entry& entry) { note(piece, entry); });
     for (TensorId id : wanted)
       if (id >= 0) at(used_, id) = static_cast<int>(cuts.size()) + 1;  // behind the last
@@ -33,6 +39,10 @@ class Parting {
     for (Piece& piece : pieces) piece.tape = record::tensors_alone(run_);
     for_each_entry(
         [&](int piece, const Entry& entry) { add(pieces[static_cast<size_t>(piece)].tape, piece, entry); });
+    for (size_t entry : eagers_) {
+      const auto next = std::ranges::upper_bound(cuts_, entry);
+      pieces[static_cast<size_t>(next - cuts_.begin())].is_eagers = true;
+    }
     for (size_t id = 0; id < made_.size(); ++id)
       if (made_[id] >= 0 && used_[id] > made_[id])
         pieces[static_cast<size_t>(made_[id])].results.push_back(static_cast<TensorId>(id));
@@ -110,16 +120,22 @@ class Parting {
   }
 
   const Tape& run_;
-  const std::vector<size_t>& cuts_;
+  const std::vector<size_t>&cuts_, &eagers_;
   std::vector<int> made_, used_;  ///< by tensor: the piece that makes it, and the last that reads it
   std::set<std::pair<int, int>> demanded_;
 };
 
 }  // namespace
 
-std::vector<Piece> pieces(const Tape& run, const std::vector<TensorId>& wanted,
-                          const std::vector<size_t>& cuts) {
-  return Parting(run, wanted, cuts).make();
+std::vector<Piece> pieces(const Tape& run, const std::vector<TensorId>& wanted, std::vector<size_t> cuts,
+                          const std::vector<size_t>& eagers) {
+  for (size_t entry : eagers) {
+    if (entry > 0) cuts.push_back(entry);
+    if (entry + 1 < run.entries.size()) cuts.push_back(entry + 1);
+  }
+  std::ranges::sort(cuts);
+  cuts.erase(std::ranges::unique(cuts).begin(), cuts.end());
+  return Parting(run, wanted, cuts, eagers).make();
 }
 
 }  // namespace bolt::autograd

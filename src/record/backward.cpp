@@ -17,7 +17,7 @@
 #include <unordered_set>
 
 #include "guard/transforms.h"
-#include "record/recurrent.h"
+#include "record/left_to_eager.h"
 #include "record/tensors.h"
 
 namespace bolt::record {
@@ -107,9 +107,11 @@ bool is_better_apart(const Tape& tape) {
       return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
     });
   };
+  for (size_t i : left_to_eager(tape, false))
+    if (tape.entries[i].grad_mode && std::ranges::any_of(tape.entries[i].args, is_followed)) return true;
   return std::ranges::any_of(tape.entries, [&](const Entry& e) {
-    const bool is_eagers = std::ranges::any_of(e.args, differs) || is_left_to_eager(tape, e, false);
-    return (e.grad_mode && is_eagers && std::ranges::any_of(e.args, is_followed)) ||
+    return (e.grad_mode && std::ranges::any_of(e.args, differs) &&
+            std::ranges::any_of(e.args, is_followed)) ||
            e.op.operator_name().name == "torchbolt::begin_checkpoint";
   });
 }

@@ -6,10 +6,8 @@
 
 #include "autograd/pieces.h"
 #include "record/copy.h"
-#include "record/recurrent.h"
 #include "run/make_trained.h"
 #include "run/piece_sizes.h"
-#include "support/nesting.h"
 
 namespace bolt::run {
 namespace {
@@ -22,10 +20,10 @@ using Constants = std::unordered_map<int, at::Tensor>;
 class Linking {
  public:
   Linking(const Tape& tape, const std::vector<TensorId>& wanted, const std::vector<size_t>& cuts,
-          const Constants& constants, const std::vector<bool>& is_param)
+          const std::vector<size_t>& eagers, const Constants& constants, const std::vector<bool>& is_param)
       : tape_(tape),
         is_param_(is_param),
-        pieces_(autograd::pieces(tape, wanted, cuts)),
+        pieces_(autograd::pieces(tape, wanted, cuts, eagers)),
         shared_(constants),
         requires_grad_(tape.tensors.size()) {
     for (TensorId id : wanted)
@@ -49,7 +47,7 @@ class Linking {
       lower::OverInputs over(piece.tape, piece.results,
                              {std::vector<bool>(piece.tape.inputs.size()), constants}, computed, "", known);
       known = over.anew({});
-      if (is_eagers(piece, over)) {
+      if (piece.is_eagers) {
         made.push_back(left_to_eager(piece, over, known, constants, sizes));
         continue;
       }
@@ -80,45 +78,40 @@ class Linking {
           if (id >= 0) written.insert(tape.tensors[static_cast<size_t>(id)].storage);
   }
 
-  static bool is_eagers(const Piece& piece, const lower::OverInputs& over) {
-    return piece.tape.entries.size() == 1 &&
-           record::is_left_to_eager(piece.tape, piece.tape.entries[0], over.any());
-  }
-
   /// Its operator is called where autograd sees it, which keeps what it keeps in eager.
-  Chain::Piece left_to_eager(Piece& piece, const lower::OverInputs& over, const lower::Sizes& known,
+  Chain::Piece left_to_eager(Piece& piece, lower::OverInputs& over, lower::Sizes& known,
                              const Constants& constants, PieceSizes& sizes) {
+    const std::vector<PieceSizes::Layout> results = layouts_by_eager(piece, known, constants);
+    over.write_arguments(known);
     auto region =
         std::make_shared<Replayed>(record::copy_of(piece.tape), piece.results, "", constants, known.open());
     region->facts.extern_calls = 1;
     region->facts.functional_text = piece.tape.entries[0].op.operator_name().name + ", by eager\n";
-    std::vector<PieceSizes::Layout> results;
     for (TensorId id : piece.results) {
       requires_grad_[static_cast<size_t>(id)] = piece.tape.tensors[static_cast<size_t>(id)].requires_grad;
-      results.push_back(layout_by_eager(piece.tape, id, over, known));
       kept_.insert(storage(id));
     }
     for (TensorId id : piece.tape.inputs) kept_.insert(storage(id));
     return {region, sizes.end(over, known, *region, results)};
   }
 
-  static PieceSizes::Layout layout_by_eager(const Tape& piece, TensorId id, const lower::OverInputs& over,
-                                            const lower::Sizes& known) {
-    const record::TensorInfo& info = piece.tensors[static_cast<size_t>(id)];
-    const auto& given = piece.entries[0].results;
-    const auto at = std::ranges::find_if(given, [&](const record::Arg& r) { return r.tensors[0] == id; });
-    const TensorId source = record::source_of_size(piece.entries[0], static_cast<size_t>(at - given.begin()));
-    const record::TensorInfo& from = piece.tensors[static_cast<size_t>(source)];
-    PieceSizes::Layout layout{{info.sizes.begin(), info.sizes.end()},
-                              {info.strides.begin(), info.strides.end()}};
-    const bool is_input = from.input >= 0;
-    const uint64_t differ = is_input ? over.dims()[static_cast<size_t>(from.input)] : 0;
-    for (size_t d = 0; d < info.sizes.size(); ++d)
-      if (differ >> d & 1 && info.sizes[d] == from.sizes[d])
-        layout.sizes[d] = known.resolve(tape_symbol(source, static_cast<int>(d)));
-    if (const auto nesting = nesting_of(info.sizes, info.strides))
-      layout.strides = strides_over(*nesting, layout.sizes, std::move(layout.strides));
-    return layout;
+  /// As lowering knows them, where any size differs between calls.
+  static std::vector<PieceSizes::Layout> layouts_by_eager(const Piece& piece, lower::Sizes& known,
+                                                          const Constants& constants) {
+    std::vector<PieceSizes::Layout> layouts;
+    if (known.open().empty()) {
+      for (TensorId id : piece.results) {
+        const record::TensorInfo& info = piece.tape.tensors[static_cast<size_t>(id)];
+        layouts.push_back(
+            {{info.sizes.begin(), info.sizes.end()}, {info.strides.begin(), info.strides.end()}});
+      }
+      return layouts;
+    }
+    const lower::LowerOptions options{std::vector<bool>(piece.tape.inputs.size()), constants};
+    const lower::Lowered lowered = lower::functionalize(piece.tape, piece.results, options, known);
+    for (size_t i = 0; i < piece.results.size(); ++i)
+      layouts.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
+    return layouts;
   }
 
   void note_gradients(const Piece& piece, const Trained& region) {
@@ -216,11 +209,12 @@ class Linking {
 }  // namespace
 
 std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
-                                  const std::vector<size_t>& cuts, const Constants& constants,
-                                  const std::vector<bool>& is_param, const autograd::Budget& budget,
-                                  lower::OverInputs& over_inputs, lower::Sizes& sizes,
-                                  const std::string& name, const Trace& trace, Stages& stages) {
-  Linking linking(tape, wanted, cuts, constants, is_param);
+                                  const std::vector<size_t>& cuts, const std::vector<size_t>& eagers,
+                                  const Constants& constants, const std::vector<bool>& is_param,
+                                  const autograd::Budget& budget, lower::OverInputs& over_inputs,
+                                  lower::Sizes& sizes, const std::string& name, const Trace& trace,
+                                  Stages& stages) {
+  Linking linking(tape, wanted, cuts, eagers, constants, is_param);
   PieceSizes of_pieces(tape, over_inputs, sizes);
   auto pieces = linking.make(budget, of_pieces, name, trace, stages);
   sizes = over_inputs.anew(of_pieces.facts());

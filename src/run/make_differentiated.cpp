@@ -8,8 +8,8 @@
 #include "autograd/cuts.h"
 #include "autograd/early_cuts.h"
 #include "lower/attention_masks.h"
+#include "record/left_to_eager.h"
 #include "record/operator_facts.h"
-#include "record/recurrent.h"
 #include "run/make_chain.h"
 #include "support/error.h"
 
@@ -22,13 +22,14 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<si
                lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
+  const std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
   Made region;
-  if (cuts.empty())
+  if (cuts.empty() && eagers.empty())
     region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
                           r.trace, stages);
   else
-    region = make_chain(tape, r.wanted, cuts, r.constants, r.is_param, r.budget, over_inputs, of_parts,
-                        r.name, r.trace, stages);
+    region = make_chain(tape, r.wanted, cuts, eagers, r.constants, r.is_param, r.budget, over_inputs,
+                        of_parts, r.name, r.trace, stages);
   sizes = std::move(of_parts);
   return region;
 }
@@ -49,21 +50,8 @@ void check_order_of_collectives(const Recorded& r, const record::Tape& tape) {
                         ", beside hooks that wait for others");
 }
 
-/// What is left to eager is a piece of its own.
-std::vector<size_t> around_what_is_eagers(const record::Tape& tape, bool sizes_differ) {
-  std::vector<size_t> cuts;
-  for (size_t i = 0; i < tape.entries.size(); ++i) {
-    if (!record::is_left_to_eager(tape, tape.entries[i], sizes_differ)) continue;
-    if (i > 0) cuts.push_back(i);
-    if (i + 1 < tape.entries.size()) cuts.push_back(i + 1);
-  }
-  return cuts;
-}
-
 std::vector<size_t> united(std::vector<size_t> cuts, const std::vector<size_t>& more) {
   cuts.insert(cuts.end(), more.begin(), more.end());
-  std::ranges::sort(cuts);
-  cuts.erase(std::unique(cuts.begin(), cuts.end()), cuts.end());
   return cuts;
 }
 
@@ -71,8 +59,7 @@ std::vector<size_t> united(std::vector<size_t> cuts, const std::vector<size_t>& 
 Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
          Stages& stages) {
   check_order_of_collectives(r, tape);
-  const std::vector<size_t> cuts = united(autograd::cuts(tape, r.wanted, made_of_numbers(r.constants)),
-                                          around_what_is_eagers(tape, over_inputs.any()));
+  const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted, made_of_numbers(r.constants));
   const std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
   try {

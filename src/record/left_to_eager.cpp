@@ -1,5 +1,7 @@
-// record/recurrent.cpp: see recurrent.h.
-#include "record/recurrent.h"
+// record/left_to_eager.cpp: see left_to_eager.h.
+#include "record/left_to_eager.h"
+
+#include <string_view>
 
 #include "record/operator_facts.h"
 
@@ -18,7 +20,6 @@ class Layer {
       : entry_(entry), is_packed_(entry.op.operator_name().overload_name == "data"), states_(is_packed_) {}
 
   bool is_packed() const { return is_packed_; }
-  const TensorIds& states() const { return at(1).tensors; }
   const TensorIds& weights() const { return at(2).tensors; }
   bool has_biases() const { return at(3).value.toBool(); }
   int64_t layers() const { return at(4).value.toInt() * (at(7).value.toBool() ? 2 : 1); }
@@ -36,9 +37,7 @@ class Layer {
   const size_t states_;
 };
 
-}  // namespace
-
-bool is_left_to_eager(const Tape& tape, const Entry& entry, bool sizes_differ) {
+bool is_recurrent_and_eagers(const Tape& tape, const Entry& entry, bool sizes_differ) {
   if (!entry.facts->recurrent) return false;
   const Layer layer(entry);
   const TensorInfo& input = tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])];
@@ -47,8 +46,26 @@ bool is_left_to_eager(const Tape& tape, const Entry& entry, bool sizes_differ) {
   return input.sizes[layer.time()] * layer.layers() > kMostSteps;
 }
 
-TensorId source_of_size(const Entry& layer, size_t result) {
-  return result == 0 ? layer.args[0].tensors[0] : Layer(layer).states()[result - 1];
+/// (weight, indices, padding_idx, scale_grad_by_freq, sparse), and of bags (weight, indices, offsets,
+/// scale_grad_by_freq, mode, sparse, ...).
+bool has_sparse_gradient(const Tape& tape, const Entry& entry) {
+  const std::string_view name = entry.op.operator_name().name;
+  const size_t sparse = name == "aten::embedding" ? 4 : name == "aten::embedding_bag" ? 5 : 0;
+  if (sparse == 0 || !entry.grad_mode) return false;
+  const Arg& flag = entry.args[sparse];
+  return flag.value.isBool() && flag.value.toBool() &&
+         tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])].requires_grad;
+}
+
+}  // namespace
+
+std::vector<size_t> left_to_eager(const Tape& tape, bool sizes_differ) {
+  std::vector<size_t> entries;
+  for (size_t i = 0; i < tape.entries.size(); ++i)
+    if (is_recurrent_and_eagers(tape, tape.entries[i], sizes_differ) ||
+        has_sparse_gradient(tape, tape.entries[i]))
+      entries.push_back(i);
+  return entries;
 }
 
 }  // namespace bolt::record

@@ -1,0 +1,25 @@
+// record/left_to_eager.h
+// Operators on a tape -> which of them eager differentiates better than we can.
+//
+// Recurrent layers: what a library's forward pass leaves for its backward pass is memory whose size the
+// library alone knows, and it is there or not by what autograd sees of the arguments. Where there is no such
+// library a layer is as many operators as its sequences have steps, another program for each length.
+//
+// Embeddings with sparse gradients: a gradient that is no memory with strides is no value of a program.
+//
+// In both cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
+// pieces around it.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+#include "record/tape.h"
+
+namespace bolt::record {
+
+/// The entries that are left to eager, in order, where gradients are wanted of the tape. `sizes_differ`:
+/// between calls.
+std::vector<size_t> left_to_eager(const Tape& tape, bool sizes_differ);
+
+}  // namespace bolt::record
