@@ -118,18 +118,25 @@ void Passes::called(const Node& node, bool retained) {
   if (!retained) gone_.emplace(&node, const_cast<Node&>(node).getptr());
 }
 
-bool Passes::used_up(const at::Tensor& t) const {
-  std::vector<Node*> behind = {variables::gradient_edge(t).function.get()};
+bool Passes::used_up(const at::Tensor& t, const std::vector<at::Tensor>& results) const {
+  auto made_by = [](const at::Tensor& result) { return variables::gradient_edge(result).function.get(); };
+  std::vector<Node*> behind = {made_by(t)};
   std::unordered_set<Node*> seen;
   while (!behind.empty()) {
     Node* node = behind.back();
     behind.pop_back();
-    if (!seen.insert(node).second || dynamic_cast<InputNode*>(node)) continue;
-    if (!gone_.contains(node)) return false;
+    if (!seen.insert(node).second) continue;
+    if (dynamic_cast<InputNode*>(node)) return false;
+    if (gone_.contains(node)) continue;
+    const size_t before = behind.size();
     for (const Edge& edge : node->next_edges())
       if (edge.is_valid()) behind.push_back(edge.function.get());
+    if (behind.size() == before) return false;  // a leaf
   }
-  return true;
+  seen.erase(made_by(t));
+  return std::ranges::none_of(results, [&](const at::Tensor& result) {
+    return result.defined() && result.requires_grad() && seen.contains(made_by(result));
+  });
 }
 
 }  // namespace bolt::autograd

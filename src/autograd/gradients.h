@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <unordered_map>
+#include <vector>
 
 #include "autograd/node_ptr.h"
 #include "record/tape.h"
@@ -38,9 +39,9 @@ class Passes {
   Passes(const Passes&) = delete;
 
   void called(const torch::autograd::Node& node, bool retained);
-  /// Is every node behind `t` used up, as the engine leaves it that does not retain the graph? Those in which
-  /// gradients arrive do not count.
-  bool used_up(const at::Tensor& t) const;
+  /// Does each way behind `t` come to a node that is used up, as the engine leaves it that does not retain
+  /// the graph, and to none of the other results before?
+  bool used_up(const at::Tensor& t, const std::vector<at::Tensor>& results) const;
 
  private:
   Passes* const outer_;

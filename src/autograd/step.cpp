@@ -48,7 +48,7 @@ class StepMaking {
     for (size_t i = 0; i < results.size(); ++i) {
       joint_.outputs.push_back(writer_.id_of(results[i]));
       step.used_up.push_back(has_history(i, results[i]));
-      if (step.used_up[i] && !passes.used_up(results[i]))
+      if (step.used_up[i] && !passes.used_up(results[i], results))
         throw_unsupported("a result that can be differentiated, beside a backward pass");
     }
     writer_.finish();
@@ -77,8 +77,11 @@ class StepMaking {
   int storage(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].storage; }
 
   bool is_input(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].input >= 0; }
+  bool is_callers(TensorId id) const {
+    return is_input(id) && !own_.contains(run_.tensors[static_cast<size_t>(id)].input);
+  }
   bool has_history(size_t i, const at::Tensor& result) const {
-    return result.defined() && result.requires_grad() && !is_input(wanted_[i]);
+    return result.defined() && result.requires_grad() && !is_callers(wanted_[i]);
   }
 
   void make_inputs() {

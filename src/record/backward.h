@@ -23,8 +23,8 @@
 namespace bolt::record {
 
 /// Leaves that a backward pass from `outputs` comes to, in the order in which they are found; nothing: it
-/// must not be part of the region. `inputs`: the tape's so far. `first_number`: autograd's number of the
-/// first node that the recording can have made.
+/// must not be part of the region. `inputs`: what came from outside so far. `first_number`: autograd's number
+/// of the first node that the recording can have made.
 std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tensor>& outputs,
                                                      const std::vector<at::Tensor>& inputs,
                                                      uint64_t first_number);

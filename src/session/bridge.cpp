@@ -121,7 +121,10 @@ PyObject* Bridge::leaves_behind(PyObject* outputs) {
       from.push_back(THPVariable_Unpack(each));
     else
       return nullptr;
-  const auto leaves = record::leaves_behind(from, recorder.inputs(), first_node_);
+  std::vector<at::Tensor> outside;  // what the run made of numbers has no history but the run's
+  for (size_t i = 0; i < recorder.inputs().size(); ++i)
+    if (!recorder.constants().contains(static_cast<int>(i))) outside.push_back(recorder.inputs()[i]);
+  const auto leaves = record::leaves_behind(from, outside, first_node_);
   if (!leaves) return nullptr;
   PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(leaves->size())));
   for (size_t i = 0; tuple && i < leaves->size(); ++i)

@@ -815,3 +815,75 @@ def test_a_write_that_gives_an_input_a_history(passes_through):
                 seen[-1] += torch.autograd.grad(x.sum(), w)
         torch.testing.assert_close(seen[1], seen[0])
     assert torchbolt.stats()["eager_fallbacks"] == (0 if passes_through else 1)
+
+
+@pytest.mark.parametrize("passes_through", [True, False])
+def test_a_total_of_losses_that_begins_as_a_number(passes_through):
+    """What is added to it gives it a history that is the run's own, and used up."""
+
+    def run(compiled):
+        torch.manual_seed(0)
+        model = torch.nn.Linear(4, 3)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            optimizer.zero_grad()
+            total, loss = torch.tensor(0.0), 0
+            for i in range(3):
+                each = model(x).square().mean() * (i + 1)
+                total += each
+                loss = loss + each
+            (total if passes_through else loss).backward()
+            optimizer.step()
+            return total
+
+        fast = compiled(step)
+        for _ in range(4):
+            total = fast(torch.randn(5, 4))
+            with pytest.raises(RuntimeError, match="a second time"):
+                total.backward()
+            yield total.detach(), torch.tensor(total.requires_grad), *[p.detach().clone() for p in model.parameters()]
+
+    torch.testing.assert_close(list(run(torchbolt.compile)), list(run(lambda fn: fn)))
+    stats = torchbolt.stats()
+    assert (stats["eager_fallbacks"], stats["graph_breaks"]) == (0, 0)
+
+
+def test_a_result_that_leads_to_another_one_which_is_used_up():
+    """The way from the one to the other is left to the caller."""
+
+    def step(x, w):
+        loss = (x * w).square().sum()
+        loss.backward()
+        return loss * loss, loss
+
+    fast = torchbolt.compile(step)
+    for _ in range(3):
+        seen = []
+        for run in (step, fast):
+            w = torch.ones(3, requires_grad=True)
+            both = run(torch.arange(3.0), w)
+            seen.append([*torch.autograd.grad(*both), w.grad])
+        torch.testing.assert_close(seen[1], seen[0])
+
+
+@pytest.mark.parametrize("through", [lambda w, loss: (w * 2).sum(), lambda w, loss: loss + w.sum()])
+def test_a_result_with_a_way_to_a_leaf_that_no_pass_has_gone(through):
+    def step(x, w):
+        loss = (x * w).square().sum()
+        loss.backward()
+        return through(w, loss)
+
+    fast = torchbolt.compile(step)
+    for _ in range(3):
+        seen = []
+        for run in (step, fast):
+            w = torch.ones(3, requires_grad=True)
+            result = run(torch.arange(3.0), w)
+            try:
+                result.backward()
+            except RuntimeError as error:
+                seen.append(str(error)[:40])
+            else:
+                seen.append(w.grad.tolist())
+        assert seen[1] == seen[0]
