@@ -137,6 +137,10 @@ class Cpu final : public DeviceInterface {
     return nullptr;
   }
 
+  std::unique_ptr<ResultMemory> result_memory(c10::Device) const override {
+    return std::make_unique<CpuResultMemory>();
+  }
+
   /// Four words spread over the tensor tell every update of a whole tensor apart, whoever made it.
   Sample sample(const c10::TensorImpl& impl) const override {
     Sample words{};

@@ -1,7 +1,10 @@
 // device/cpu_recording.cpp: see cpu_recording.h.
 #include "device/cpu_recording.h"
 
+#include <ATen/ops/from_blob.h>
 #include <c10/util/ScopeExit.h>
+
+#include "device/cpu_results.h"
 
 namespace bolt::device {
 namespace {
@@ -28,6 +31,29 @@ void CpuRecording::launch(Queue&) {
     std::vector<void*> pointers = kept.pointers;  // to which the device appends
     kept.run({pointers, kept.numbers.data(), kept.extents.data()});
   }
+}
+
+std::vector<at::Tensor> CpuResultMemory::make(const std::vector<Result>& results) {
+  std::vector<at::Tensor> out;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const Result& r = results[i];
+    if (i == blocks_.size()) {
+      const at::Tensor alike = new_cpu_result(r.sizes, r.strides, r.dtype);
+      blocks_.push_back(std::make_shared<Block>());
+      blocks_[i]->bytes = std::make_unique<char[]>(alike.storage().nbytes() + 1);
+    }
+    if (blocks_[i]->used.exchange(true)) {
+      out.push_back(new_cpu_result(r.sizes, r.strides, r.dtype));
+      continue;
+    }
+    auto free = [block = blocks_[i]](void*) { block->used = false; };
+    out.push_back(at::for_blob(blocks_[i]->bytes.get(), r.sizes)
+                      .strides(r.strides)
+                      .deleter(free)
+                      .options(at::TensorOptions().dtype(r.dtype))
+                      .make_tensor());
+  }
+  return out;
 }
 
 }  // namespace bolt::device

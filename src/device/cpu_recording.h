@@ -6,7 +6,9 @@
 // Switched on by TORCHBOLT_CPU_RECORDINGS.
 #pragma once
 
+#include <atomic>
 #include <functional>
+#include <memory>
 #include <vector>
 
 #include "device/device.h"
@@ -29,6 +31,19 @@ class CpuRecording final : public RecordedLaunches {
     Run run;
   };
   std::vector<Kept> launches_;
+};
+
+/// Blocks that are given out again when their tensors are gone; a device's allocator in small.
+class CpuResultMemory final : public ResultMemory {
+ public:
+  std::vector<at::Tensor> make(const std::vector<Result>& results) override;
+
+ private:
+  struct Block {
+    std::unique_ptr<char[]> bytes;
+    std::atomic<bool> used{false};
+  };
+  std::vector<std::shared_ptr<Block>> blocks_;  ///< by result
 };
 
 }  // namespace bolt::device

@@ -27,6 +27,7 @@
 #include "codegen/cuda/lists.h"
 #include "device/cuda_drawing_graph.h"
 #include "device/cuda_graph.h"
+#include "device/cuda_result_memory.h"
 #include "device/driver/launch.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -374,6 +375,9 @@ class Cuda final : public DeviceInterface {
   }
   std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const override {
     return static_cast<CudaQueue&>(queue).room().reserve(work);
+  }
+  std::unique_ptr<ResultMemory> result_memory(c10::Device device) const override {
+    return cuda_result_memory(device);
   }
 
   /// Reading words of the contents would wait for the device.

@@ -18,6 +18,7 @@ DeviceCode::~DeviceCode() = default;
 void DeviceCode::reserve(int, Queue&, const int64_t*) const {}
 DeviceInterface::~DeviceInterface() = default;
 RecordedLaunches::~RecordedLaunches() = default;
+ResultMemory::~ResultMemory() = default;
 
 void DeviceCode::launch_list(std::span<const OfList> list, Queue& queue) const {
   for (const OfList& one : list) launch(one.kernel, queue, one.launch);

@@ -68,6 +68,20 @@ class RecordedLaunches {
   virtual void launch(Queue& queue) = 0;
 };
 
+/// Memory of results that recordings write to, of one recording. Each is made and let go of as any other
+/// tensor is, so that the device's allocator alone knows when it may be written again: when nobody holds it,
+/// and no work that was announced to it reads it. Nobody else is given it meanwhile, so it lies where it lay.
+class ResultMemory {
+ public:
+  struct Result {
+    std::vector<int64_t> sizes, strides;
+    c10::ScalarType dtype;
+  };
+  virtual ~ResultMemory();
+  /// In the order of the caller's work. As long as nothing of it is in use, the same addresses each time.
+  virtual std::vector<at::Tensor> make(const std::vector<Result>& results) = 0;
+};
+
 /// What one launch of a kernel gets.
 struct Launch {
   std::vector<void*>& pointers;  ///< of the kernel's buffers, in its order; a device may append its own
@@ -139,6 +153,9 @@ class DeviceInterface {
   /// What `work` does is done. Its memory is of the same kind, while somebody keeps what is returned. Where
   /// arenas are kept there is no such memory, and what recordings need must be.
   virtual std::shared_ptr<void> reserve(Queue& queue, const std::function<void()>& work) const;
+
+  /// None: results of recordings are copied out of their memory.
+  virtual std::unique_ptr<ResultMemory> result_memory(c10::Device) const { return nullptr; }
 
   // ---- contents of weights
   using Sample = std::array<uint64_t, 4>;

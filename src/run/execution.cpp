@@ -122,6 +122,7 @@ void Execution::end() {
     if (!keeps(i)) drop_arena(i);
   operands_.clear();
   copies_.clear();
+  places_.clear();
   generators_ = {};
 }
 
@@ -378,6 +379,7 @@ void Execution::call(const PreparedStep& p) {
   const loops::Step& s = *p.step;
   operands_.clear();
   for (int i = 0; i < s.operand_count; ++i) operands_.push_back(tensor(s.buffers[static_cast<size_t>(i)]));
+  if (made_in_place(p)) return operands_.clear();
   const auto results =
       p.library ? p.library(*s.node, operands_) : run_extern(*p.call, operands_, numbers(p), generators_);
   if (p.call) check_kind(p, results);
@@ -386,6 +388,16 @@ void Execution::call(const PreparedStep& p) {
   for (size_t i = 0; i < results.size() && first + i < s.buffers.size(); ++i)
     take(p, s.buffers[first + i], results[i]);
   operands_.clear();
+}
+
+/// The libraries' heavy work can be told where to write to.
+bool Execution::made_in_place(const PreparedStep& p) {
+  if (!p.library || places_.empty()) return false;
+  const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count)];
+  const auto place = places_.find(buffer);
+  if (place == places_.end() || !run_library_into(*p.step->node, operands_, place->second)) return false;
+  give(buffer, place->second);
+  return true;
 }
 
 /// An operator of the user's may give other tensors for other data.
@@ -416,6 +428,10 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
   BOLT_CHECK(fits || !p.call || !record::facts_of(p.call->op).is_waited_for, p.name, " gave strides ",
              result.strides(), ", not ", at::IntArrayRef(want.strides), ", and is under way");
+  if (const auto place = places_.find(buffer); place != places_.end()) {
+    const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
+    return give(buffer, place->second.copy_(result));
+  }
   give(buffer, fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
 }
 

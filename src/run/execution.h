@@ -10,6 +10,7 @@
 // then, and what was taken for granted about them is checked.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -68,6 +69,8 @@ class Execution {
   /// A buffer lies there. bind() makes no other memory for it.
   void put(int buffer, void* data) { slot(buffer) = {data, {}}; }
   void put(int buffer, at::Tensor tensor) { give(buffer, std::move(tensor)); }
+  /// In this call, the step that makes the buffer makes it there.
+  void place(int buffer, at::Tensor tensor) { places_[buffer] = std::move(tensor); }
   void make_output(int buffer);
   const at::Tensor& tensor(int buffer);
   /// Only those outputs whose place is not 0 in `wanted`.
@@ -104,6 +107,7 @@ class Execution {
   void check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const;
   void learn(const PreparedStep& p, const std::vector<at::Tensor>& results);
   void take(const PreparedStep& p, int buffer, const at::Tensor& result);
+  bool made_in_place(const PreparedStep& p);
 
   const Prepared& p_;
   std::shared_ptr<const Shapes> shapes_;
@@ -112,7 +116,8 @@ class Execution {
   record::CallGenerators generators_;
   std::vector<Slot> slots_;  // by buffer
   std::vector<at::Tensor> arenas_;
-  std::vector<at::Tensor> copies_;  // by output: its memory, where that is not the memory of its buffer
+  std::map<int, at::Tensor> places_;  // of some buffers that calls make
+  std::vector<at::Tensor> copies_;    // by output: its memory, where that is not the memory of its buffer
   std::vector<std::unique_ptr<device::Queue>> queues_;  // by device
   const PreparedStep* running_ = nullptr;
   // Room that is used again by each step.

@@ -1,7 +1,10 @@
 // run/library.cpp
 #include "run/library.h"
 
+#include <ATen/Context.h>
 #include <ATen/ScalarOps.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/native/ConvUtils.h>
 #include <ATen/ops/_adaptive_avg_pool2d.h>
 #include <ATen/ops/_softmax.h>
 #include <ATen/ops/adaptive_avg_pool1d.h>
@@ -14,6 +17,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
+#include <ATen/ops/cudnn_convolution.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/gather.h>
@@ -214,6 +218,24 @@ c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, cons
   });
 }
 
+/// By cuDNN, where ATen would take that.
+bool convolution_into(const Node& n, const Tensors& in, at::Tensor out) {
+  if (in.size() > 2 || n.has_attr("padding_end") || n.attr<bool>("transposed")) return false;
+  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
+                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
+  const int64_t groups = n.attr<int64_t>("groups");
+  const auto backend = at::native::select_conv_backend(
+      in[0], in[1], {}, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+      c10::fromIntArrayRefSlow(dilation), false, c10::fromIntArrayRefSlow(more), groups, {});
+  if (backend != at::native::ConvBackend::Cudnn) return false;
+  const at::Context& settings = at::globalContext();
+  const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
+  at::cudnn_convolution_out(out, in[0], in[1], padding, stride, dilation, groups, settings.benchmarkCuDNN(),
+                            settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
+                            settings.allowTF32CuDNN(at::Float32Op::CONV));
+  return true;
+}
+
 void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
   auto add = [&](const at::Tensor& t) {
     if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
@@ -225,6 +247,14 @@ void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
 }
 
 }  // namespace
+
+bool run_library_into(const graph::Node& node, const Tensors& in, const at::Tensor& out) {
+  if (node.op == Op::linear && !node.has_attr("activation"))
+    return product_into(in[0], in[1].t(), in.size() > 2 ? in[2] : at::Tensor(), out);
+  if (node.op == Op::matmul) return product_into(in[0], in[1], {}, out);
+  if (node.op == Op::conv) return convolution_into(node, in, out);
+  return false;
+}
 
 LibraryFn find_library(const graph::Node& node) {
   for (const auto& [op, fn] : kTable)

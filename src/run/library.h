@@ -19,6 +19,10 @@ namespace bolt::run {
 using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
                                               const std::vector<at::Tensor>& operands);
 
+/// Has the result written to `out`, which is as the program has it. False: nothing has been done.
+bool run_library_into(const graph::Node& node, const std::vector<at::Tensor>& operands,
+                      const at::Tensor& out);
+
 /// The function for a node, chosen once when the program is built.
 LibraryFn find_library(const graph::Node& node);
 

@@ -1,7 +1,9 @@
 // run/products.cpp: see products.h.
 #include "run/products.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_addmm_activation.h>
+#include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
@@ -49,6 +51,26 @@ at::Tensor joined(const std::vector<at::Tensor>& weights) {
   }
   const int64_t inner = weights[0].size(1);
   return over(weights[0], {rows, inner}, {inner, 1});
+}
+
+bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out) {
+  const bool alike = a.scalar_type() == out.scalar_type() && b.scalar_type() == out.scalar_type();
+  if (!alike || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0) return false;
+  const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
+  at::Tensor to = out;
+  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0) && !bias.defined()) {
+    at::bmm_out(to, a, b);
+    return true;
+  }
+  if (b.dim() != 2) return false;
+  const int64_t rows = out.numel() / b.size(1);
+  to = out.view({rows, b.size(1)});
+  const at::Tensor flat = a.reshape({rows, b.size(0)});
+  if (bias.defined())
+    at::addmm_out(to, bias, flat, b);
+  else
+    at::mm_out(to, flat, b);
+  return true;
 }
 
 at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights) {

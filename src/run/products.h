@@ -17,6 +17,10 @@ namespace bolt::run {
 /// kinds are multiplied by one after another.
 at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
+/// a @ b + bias, as at::linear and at::matmul have it, into memory that is there. `bias` may be undefined.
+/// False: there is no such call for these operands.
+bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out);
+
 /// [N + M + ..., K] of weights [N, K], [M, K], ...: over their memory, which it does not hold, where they lie
 /// one behind the other; else a copy.
 at::Tensor joined(const std::vector<at::Tensor>& weights);

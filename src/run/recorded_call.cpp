@@ -62,13 +62,14 @@ void GraphPlace::empty(device::Queue& queue, const at::Tensor& to) const {
 // ---- recording ----
 
 RecordedCall::RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,
-                           std::unique_ptr<Execution> execution)
+                           std::unique_ptr<Execution> execution, RecordedCall* before)
     : p_(prepared),
       sections_(std::move(sections)),
       execution_(std::move(execution)),
       parts_(sections_->parts.list.size()),
       collected_(p_.lowered.outputs.size()),
-      written_(p_.lowered.inputs.size()) {
+      written_(p_.lowered.inputs.size()),
+      results_(before ? std::move(before->results_) : nullptr) {
   for (const loops::PlanOutput& o : p_.plan.outputs)
     if (o.write_to >= 0) written_[static_cast<size_t>(o.write_to)] = 1;
 }
@@ -76,14 +77,15 @@ RecordedCall::RecordedCall(const Prepared& prepared, std::shared_ptr<const Secti
 void RecordedCall::begin(const GraphedCall& call) { execution_->begin(call.values, call.generators); }
 
 std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& call, device::Queue& queue,
-                                                            const Turn& turn,
-                                                            const std::vector<char>& copied) {
+                                                            const Turn& turn, const std::vector<char>& copied,
+                                                            const std::vector<char>& copied_out) {
   const auto end = c10::make_scope_exit([&] {
     if (!device().driver->keeps_arenas()) held_.clear();
+    fresh_.clear();
     execution_->end();
   });
   folded_ = call.folded;
-  if (!make_memory(call, queue, copied)) return std::nullopt;
+  if (!make_memory(call, queue, copied, copied_out)) return std::nullopt;
   for (const GraphPlace& to : inputs_) to.fill(queue, call.inputs[to.index]);
   bind(call);
   const auto& sections = sections_->parts.list;
@@ -94,19 +96,62 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
       parts_[i].recording->launch(queue);
   }
   note_outputs();
-  Tensors out = make_results(call);
+  Tensors out = make_copies(call);
+  for (size_t i = 0; i < staying_.size(); ++i) out[staying_[i]] = std::move(fresh_[i]);
   give(call, queue, out);
   return out;
 }
 
+int RecordedCall::buffer_of(size_t output) const {
+  return p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[output].index)].buffer;
+}
+
+/// Outputs that the caller gets where the graphs make them.
+void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<char>& copied_out) {
+  for (size_t i = 0; i < sections_->results.size(); ++i) {
+    if (sections_->results[i] != Sections::Result::stays || copied_out[i]) continue;
+    const Result& want = call.shapes->results[i];
+    const auto b = static_cast<size_t>(buffer_of(i));
+    const Shapes::OfBuffer& memory = call.shapes->buffers[b];
+    if (memory.sizes != want.sizes || memory.strides != want.strides) continue;
+    if (std::ranges::find(want.sizes, 0) != want.sizes.end()) continue;
+    staying_.push_back(i);
+    kinds_.push_back({want.sizes, want.strides, record::to_torch(p_.plan.buffers[b].type.dtype)});
+  }
+  if (staying_.empty()) return results_.reset();
+  if (!results_) results_ = device().driver->result_memory(device().device);
+  if (results_) settle();
+  if (fresh_.empty()) staying_.clear();
+}
+
+/// What an allocator that had none of the memory yet does for the first requests it need not do again.
+void RecordedCall::settle() {
+  constexpr int kTries = 4;
+  auto places = [&] {
+    std::vector<void*> out;
+    for (const at::Tensor& t : fresh_) out.push_back(t.data_ptr());
+    return out;
+  };
+  for (int i = 0; i < kTries; ++i) {
+    fresh_ = results_->make(kinds_);
+    const std::vector<void*> before = std::exchange(places_, places());
+    if (before == places_) {
+      for (const at::Tensor& t : fresh_) given_.emplace_back(t.storage().getWeakStorageImpl());
+      return;
+    }
+    fresh_.clear();
+  }
+}
+
 /// Of what lies still. Where there is none, nothing has been done yet.
-bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue,
-                               const std::vector<char>& copied) {
+bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied,
+                               const std::vector<char>& copied_out) {
   Execution& e = *execution_;
   auto make = [&] {
     e.follow_queues();
     e.make_arenas();
     for (int b : sections_->pinned) {
+      if (e.slots()[static_cast<size_t>(b)].data) continue;
       e.make_output(b);
       held_.push_back(e.tensor(b));
     }
@@ -118,6 +163,14 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue,
     }
   };
   try {
+    choose_staying(call, copied_out);
+    for (size_t i = 0; i < staying_.size(); ++i) {
+      const int b = buffer_of(staying_[i]);
+      if (p_.buffer(b).owned_by_step)
+        e.place(b, fresh_[i]);
+      else
+        e.put(b, fresh_[i]);
+    }
     memory_.push_back(device().driver->reserve(queue, make));
   } catch (const std::exception& error) {
     failure_ = {"", "there is no memory for it: " + first_line(error.what())};
@@ -209,16 +262,12 @@ void RecordedCall::place(const PreparedStep& p, int buffer, device::Queue& queue
 void RecordedCall::note_outputs() {
   binds_ = !sections_->is_whole();
   for (size_t i = 0; i < collected_.size(); ++i) {
-    const TensorOut& o = p_.lowered.outputs[i];
-    if (o.kind != TensorOut::Kind::Fresh) continue;
-    const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
-    const auto memory = static_cast<size_t>(p_.owner(b));
-    const bool in_arena = p_.lies_in_arena(memory) && p_.device_of_buffer[memory] == sections_->device;
-    collected_[i] = !sections_->borrowed[memory] && !in_arena;
+    if (p_.lowered.outputs[i].kind != TensorOut::Kind::Fresh) continue;
+    collected_[i] = sections_->results[i] == Sections::Result::elsewhere;
     if (collected_[i])
       binds_ = true;
-    else
-      outputs_.emplace_back(i, execution_->tensor(b));
+    else if (std::ranges::find(staying_, i) == staying_.end())
+      outputs_.emplace_back(i, execution_->tensor(buffer_of(i)));
   }
 }
 
@@ -232,14 +281,17 @@ std::string RecordedCall::text() const {
   return std::to_string(captured) + " of " + std::to_string(p_.steps.size()) + " steps in " +
          std::to_string(graphs) + (graphs == 1 ? " graph, " : " graphs, ") + std::to_string(inputs_.size()) +
          " of " + std::to_string(p_.lowered.inputs.size()) + " inputs copied, " +
-         std::to_string(outputs_.size()) + " outputs";
+         std::to_string(outputs_.size()) + " of " + std::to_string(outputs_.size() + staying_.size()) +
+         " outputs";
 }
 
 // ---- repeating ----
 
-std::vector<at::Tensor> RecordedCall::repeat(const GraphedCall& call, device::Queue& queue,
-                                             const Turn& turn) {
-  Tensors out = make_results(call);  // first, since there may be no memory
+std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& call, device::Queue& queue,
+                                                            const Turn& turn) {
+  std::optional<Tensors> made = make_results(call);  // first, since there may be no memory
+  if (!made) return std::nullopt;
+  Tensors& out = *made;
   const auto end = c10::make_scope_exit([&] {
     if (binds_) execution_->end();
   });
@@ -258,12 +310,36 @@ std::vector<at::Tensor> RecordedCall::repeat(const GraphedCall& call, device::Qu
       for (const auto& [buffer, data] : parts_[i].makes) execution_->put(buffer, data);
   }
   give(call, queue, out);
-  return out;
+  return made;
 }
 
 // ---- results ----
 
-std::vector<at::Tensor> RecordedCall::make_results(const GraphedCall& call) const {
+std::optional<std::vector<at::Tensor>> RecordedCall::make_results(const GraphedCall& call) {
+  Tensors out = make_copies(call);
+  if (!staying_.empty() && !make_staying(out)) return std::nullopt;
+  return out;
+}
+
+/// False: some of it would lie elsewhere. Whoever has its memory is told from those that only came later.
+bool RecordedCall::make_staying(Tensors& out) {
+  Tensors made = results_->make(kinds_);
+  std::vector<size_t> moved;
+  for (size_t i = 0; i < staying_.size(); ++i) {
+    const bool held = given_[i].use_count() > 0;
+    if (held) in_use_.push_back(staying_[i]);
+    if (made[i].data_ptr() != places_[i]) moved.push_back(staying_[i]);
+  }
+  if (in_use_.empty()) in_use_ = std::move(moved);
+  if (!in_use_.empty()) return false;
+  for (size_t i = 0; i < staying_.size(); ++i) {
+    given_[i] = made[i].storage().getWeakStorageImpl();
+    out[staying_[i]] = std::move(made[i]);
+  }
+  return true;
+}
+
+std::vector<at::Tensor> RecordedCall::make_copies(const GraphedCall& call) const {
   Tensors out(collected_.size());
   for (const GraphPlace& from : outputs_) {
     const Result& want = call.shapes->results[from.index];
@@ -275,11 +351,15 @@ std::vector<at::Tensor> RecordedCall::make_results(const GraphedCall& call) cons
 void RecordedCall::give(const GraphedCall& call, device::Queue& queue, Tensors& out) {
   for (const GraphPlace& from : inputs_)
     if (written_[from.index]) from.empty(queue, call.inputs[from.index]);
+  auto finish = [&](size_t output) {
+    const auto mode = output < call.modes.size() ? call.modes[output] : std::nullopt;
+    out[output] = made_in(mode, std::move(out[output]));
+  };
   for (const GraphPlace& from : outputs_) {
     from.empty(queue, out[from.index]);
-    const auto mode = from.index < call.modes.size() ? call.modes[from.index] : std::nullopt;
-    out[from.index] = made_in(mode, std::move(out[from.index]));
+    finish(from.index);
   }
+  for (size_t i : staying_) finish(i);
   if (!binds_) return;
   Tensors others = execution_->collect(call.modes, collected_);
   for (size_t i = 0; i < others.size(); ++i)

@@ -4,6 +4,10 @@
 // The recording owns no memory: its addresses are those of a pool that recordings of one order of work share
 // (device::DeviceInterface::reserve). While a call has its turn, temporaries, the results of calls within
 // graphs and copies of inputs lie where they lay in the call that was recorded.
+//
+// Results lie in memory of the recording's own (device::ResultMemory), and are the caller's: he gets the
+// memory that the graphs write to, and the call that finds it in use cannot be repeated. Those that the
+// policy says are copied out of graphs' memory.
 #pragma once
 
 #include <functional>
@@ -49,16 +53,22 @@ class RecordedCall {
  public:
   using Tensors = std::vector<at::Tensor>;
 
+  /// `before`: whose place this one takes; may be null. Results lie in its memory, so that they lie where
+  /// they lay, and who reads them in place may go on.
   RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,
-               std::unique_ptr<Execution> execution);
+               std::unique_ptr<Execution> execution, RecordedCall* before);
 
   /// Before each of the following. Kernels' reports are heard of here.
   void begin(const GraphedCall& call);
   /// Runs the call as well. Nothing: nothing was run. `queue` and `turn`: of the caller's order of work.
-  /// `copied`: by input, whether the graphs are to read a copy.
+  /// `copied`: by input, whether the graphs are to read a copy. `copied_out`: by output, whether it is copied
+  /// out of their memory.
   std::optional<Tensors> record(const GraphedCall& call, device::Queue& queue, const device::Turn& turn,
-                                const std::vector<char>& copied);
-  Tensors repeat(const GraphedCall& call, device::Queue& queue, const device::Turn& turn);
+                                const std::vector<char>& copied, const std::vector<char>& copied_out);
+  /// Nothing: nothing was run, since memory of results is in use (`in_use`).
+  std::optional<Tensors> repeat(const GraphedCall& call, device::Queue& queue, const device::Turn& turn);
+  /// Outputs of a call before, whose memory somebody has.
+  const std::vector<size_t>& in_use() const { return in_use_; }
 
   struct Failure {
     std::string step, why;  ///< no step: it is not known which
@@ -81,13 +91,19 @@ class RecordedCall {
   std::span<const PreparedStep> steps(const Section& s) const {
     return std::span(p_.steps).subspan(s.begin, s.end - s.begin);
   }
-  bool make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied);
+  bool make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied,
+                   const std::vector<char>& copied_out);
+  void choose_staying(const GraphedCall& call, const std::vector<char>& copied_out);
+  void settle();
+  int buffer_of(size_t output) const;
   void bind(const GraphedCall& call);
   bool capture(size_t section, device::Queue& queue);
   void launch(const Section& section, device::Queue& queue, const Turn& turn);
   void place(const PreparedStep& step, int buffer, device::Queue& queue);
   void note_outputs();
-  Tensors make_results(const GraphedCall& call) const;
+  std::optional<Tensors> make_results(const GraphedCall& call);
+  Tensors make_copies(const GraphedCall& call) const;
+  bool make_staying(Tensors& out);
   void give(const GraphedCall& call, device::Queue& queue, Tensors& out);
 
   const Prepared& p_;
@@ -99,9 +115,17 @@ class RecordedCall {
   std::vector<std::pair<int, void*>> still_;  ///< buffers that lie there from the beginning
   std::vector<Part> parts_;                   ///< by section
   std::vector<GraphPlace> inputs_, placed_, outputs_;
-  std::vector<char> collected_;  ///< by output: it does not lie in graphs' memory
-  std::vector<char> written_;    ///< by graph input
-  bool binds_ = false;           ///< a call has more to do than to launch
+  std::vector<char> collected_;                      ///< by output: it does not lie in graphs' memory
+  std::vector<size_t> staying_;                      ///< outputs that lie there
+  std::vector<device::ResultMemory::Result> kinds_;  ///< by those
+  std::vector<void*> places_;                        ///< by those
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>
+      given_;      ///< by those: to the caller of the last call
+  Tensors fresh_;  ///< by those, while it is recorded
+  std::vector<size_t> in_use_;
+  std::vector<char> written_;  ///< by graph input
+  std::unique_ptr<device::ResultMemory> results_;
+  bool binds_ = false;  ///< a call has more to do than to launch
   std::optional<Failure> failure_;
 };
 

@@ -65,12 +65,16 @@ void Recordings::say(const std::string& why) const {
 // ---- a call ----
 
 GraphCall Recordings::described(const GraphedCall& call, const Sections& sections, int64_t order) const {
-  GraphCall out{call.values, order, call.folded.get(), {}, {}, 0};
-  for (const loops::PlanOutput& o : p_.plan.outputs) {
-    if (o.write_to >= 0 || !sections.borrowed[static_cast<size_t>(p_.owner(o.buffer))]) continue;
-    int64_t bytes = dtype_bytes(p_.buffer(o.buffer).type.dtype);
-    for (int64_t size : call.shapes->buffers[static_cast<size_t>(o.buffer)].sizes) bytes *= size;
-    out.result_bytes += bytes;
+  GraphCall out{call.values, order, call.folded.get(), {}, {}, {}, {}};
+  for (size_t i = 0; i < sections.results.size(); ++i) {
+    int64_t bytes = 0;
+    if (sections.results[i] != Sections::Result::elsewhere) {
+      const int b = p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[i].index)].buffer;
+      bytes = dtype_bytes(p_.buffer(b).type.dtype);
+      for (int64_t size : call.shapes->buffers[static_cast<size_t>(b)].sizes) bytes *= size;
+    }
+    out.result_bytes.push_back(bytes);
+    out.may_stay.push_back(sections.results[i] == Sections::Result::stays);
   }
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const at::Tensor& t = call.inputs[i];
@@ -105,12 +109,15 @@ std::optional<std::vector<at::Tensor>> Recordings::run(
   if (!turn) return std::nullopt;
   GraphPolicy::Decision decision;
   std::shared_ptr<RecordedCall> made;  // goes when mutex_ is free: that may need the GIL
-  std::vector<char> copied;
+  std::vector<char> copied, copied_out;
   {
     const std::lock_guard lock(mutex_);
     decision = policy_.decide(described(call, *sections, queue->order()));
     made = made_of(decision);
-    if (decision.what == GraphPolicy::Do::record) copied = policy_.copied(decision.slot);
+    if (decision.what == GraphPolicy::Do::record) {
+      copied = policy_.copied(decision.slot);
+      copied_out = policy_.copied_out(decision.slot);
+    }
   }
   say(decision.why_not);
   auto attempt = [&](const auto& work) { return call.attempts(call.generators, work, [] { return true; }); };
@@ -118,18 +125,26 @@ std::optional<std::vector<at::Tensor>> Recordings::run(
     case GraphPolicy::Do::launch: return std::nullopt;
     case GraphPolicy::Do::replay: {
       made->begin(call);  // a kernel's report is heard of here
-      ++Stats::get().graph_replays;
-      return attempt([&] { return made->repeat(call, *queue, turn); });
+      auto out = attempt([&] { return made->repeat(call, *queue, turn); });
+      if (out) {
+        ++Stats::get().graph_replays;
+        return out;
+      }
+      log("cudagraphs", name_ + ": memory of " + std::to_string(made->in_use().size()) +
+                            " results is in use; they are copied from now on");
+      const std::lock_guard lock(mutex_);
+      policy_.missed(decision.slot, made->in_use());
+      return out;
     }
     case GraphPolicy::Do::record: break;
   }
   std::unique_ptr<Execution> execution = take_execution();
   execution->take_shapes(call.shapes);
-  made = std::make_shared<RecordedCall>(p_, sections, std::move(execution));
+  made = std::make_shared<RecordedCall>(p_, sections, std::move(execution), made.get());
   std::optional<std::vector<at::Tensor>> out;
   try {
     made->begin(call);
-    out = attempt([&] { return made->record(call, *queue, turn, copied); });
+    out = attempt([&] { return made->record(call, *queue, turn, copied, copied_out); });
   } catch (...) {  // of a step that is launched: by data, as a rule
     note_failure(decision.slot, *made);
     throw;

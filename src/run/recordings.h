@@ -3,19 +3,15 @@
 //
 // Which call is launched step by step, which is recorded and which is repeated says GraphPolicy
 // (device/driver/graph_policy.h). A call that is repeated copies the inputs that move to where the recording
-// reads them, launches, and copies the results into memory of their own, in the order of the caller's stream.
-// So a result is the caller's for good: no later call writes over it, whoever holds it, for how long, and on
-// which stream. Inputs that are written are written in place, or copied back.
+// reads them, asks for the memory that it writes its results to, and launches, in the order of the caller's
+// stream. A result is the caller's for good: no later call writes over it, whoever holds it, for how long,
+// and on which stream (device::ResultMemory); while one is in use, calls are launched, and from the next
+// recording on it is copied out. Inputs that are written are written in place, or copied back.
 //
 // Steps that cannot be recorded are run in between graphs of the others, in each call (sections.h). The call
 // that records runs as well: a section is captured, and launched at once, since the next one may need what it
 // gives. An operator of which it shows that it cannot be captured is run, and from the next recording on is
 // among those.
-//
-// Results are copied even where nobody holds those of the call before. That cannot be known: who lets go of a
-// tensor may have work under way on another stream that reads it, which torch's allocator was told
-// (record_stream) and nobody else is; and an address that was taken is not counted. What it costs is a launch
-// and the writing and reading of each result.
 #pragma once
 
 #include <map>

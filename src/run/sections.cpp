@@ -2,7 +2,10 @@
 #include "run/sections.h"
 
 #include <algorithm>
+#include <set>
 #include <string_view>
+
+#include "record/operator_facts.h"
 
 namespace bolt::run {
 
@@ -86,6 +89,7 @@ class Sectioning {
       if (p_.plan.buffers[b].kind == BufferKind::Output && !p_.plan.buffers[b].owned_by_step &&
           out_.borrowed[b])
         out_.pinned.push_back(static_cast<int>(b));
+    note_results();
     return std::move(out_);
   }
 
@@ -137,6 +141,8 @@ class Sectioning {
       const bool gives = p.step->node && i >= static_cast<size_t>(p.step->operand_count);
       step.touches.push_back(static_cast<int>(m));
       if (gives && p_.plan.buffers[m].owned_by_step) step.makes.push_back(static_cast<int>(m));
+      if (gives && p.call && record::facts_of(p.call->op).is_waited_for)
+        waited_for_.insert(static_cast<int>(m));
       if (results_[m]) step.results.push_back(static_cast<int>(m));
     }
     return step;
@@ -157,11 +163,31 @@ class Sectioning {
     out_.draws.push_back(any);
   }
 
+  /// The caller may have memory that is a result's alone, whatever made it. Only not what is under way when
+  /// its operator has returned.
+  void note_results() {
+    out_.results.assign(p_.lowered.outputs.size(), Sections::Result::elsewhere);
+    std::vector<char> given(p_.plan.buffers.size());
+    for (size_t i = 0; i < out_.results.size(); ++i) {
+      const lower::TensorOut& o = p_.lowered.outputs[i];
+      if (o.kind != lower::TensorOut::Kind::Fresh) continue;
+      const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
+      const size_t m = memory(b);
+      const bool in_arena = p_.lies_in_arena(m) && p_.device_of_buffer[m] == out_.device;
+      const bool is_first = !given[m]++;
+      if (!out_.borrowed[m] && !in_arena) continue;
+      const bool stays = is_first && !in_arena && static_cast<size_t>(b) == m && !out_.placed[m] &&
+                         !waited_for_.contains(static_cast<int>(m));
+      out_.results[i] = stays ? Sections::Result::stays : Sections::Result::copied;
+    }
+  }
+
   const Prepared& p_;
   const std::map<std::string, std::string>& refused_;
   std::vector<char> results_;  ///< by memory: the caller gets it
   bool somebodys_ = false;     ///< there is an operator that may turn out not to be captured
   std::string first_reason_;
+  std::set<int> waited_for_;  ///< memory that calls make which go on when they have returned
   Sections out_;
 };
 

@@ -25,13 +25,15 @@ struct Sections {
   std::vector<char>
       borrowed;  ///< by buffer that has memory of its own: the graphs' memory. Copied for the caller
   std::vector<int> pinned;  ///< of these, outputs that no call gives
-  std::vector<char> draws;  ///< by section
-  std::string why_none;     ///< no step is part of a graph; else ""
-  std::string left_out;     ///< steps that are launched, and why; "": none
+  enum class Result : char { elsewhere, copied, stays };
+  std::vector<Result> results;  ///< by output: not in graphs' memory, or there, where the caller may have it
+  std::vector<char> draws;      ///< by section
+  std::string why_none;         ///< no step is part of a graph; else ""
+  std::string left_out;         ///< steps that are launched, and why; "": none
 
   bool is_whole() const { return parts.list.size() == 1; }
-  /// That each replay makes, beside those of inputs.
-  int64_t copies() const { return static_cast<int64_t>(parts.placed.size() + parts.results.size()); }
+  /// That each replay makes, beside those of inputs and results.
+  int64_t copies() const { return static_cast<int64_t>(parts.placed.size()); }
 };
 
 /// `refused`: why steps of these names cannot be captured.

@@ -5,6 +5,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 
 namespace bolt::device {
@@ -46,6 +47,21 @@ TEST(GraphPolicy, WhatMovesLaterIsRecordedAnewAndThenCopied) {
   EXPECT_EQ(decisions(policy, {call({8, 24}), same, call({8, 99})}),
             (std::vector{Do::record, Do::replay, Do::replay}));
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
+}
+
+TEST(GraphPolicy, WhatLiesStillAfterAllIsReadInPlaceOnce) {
+  GraphPolicy policy(10);
+  decisions(policy, {call({8, 16}), call({8, 24}), call({8, 32})});
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
+  const GraphCall still = call({8, 32});
+  std::vector<Do> done = decisions(policy, std::vector<GraphCall>(GraphPolicy::kStill + 2, still));
+  EXPECT_EQ(std::ranges::count(done, Do::record), 1);
+  EXPECT_EQ(done.back(), Do::replay);
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 0}));
+  EXPECT_EQ(policy.decide(call({8, 40})).what, Do::record);
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
+  done = decisions(policy, std::vector<GraphCall>(3 * GraphPolicy::kStill, still));
+  EXPECT_EQ(std::ranges::count(done, Do::replay), static_cast<int>(done.size()));
 }
 
 TEST(GraphPolicy, RecordingsOfASlotAreBounded) {
@@ -101,10 +117,14 @@ TEST(GraphPolicy, CopyingMoreThanLaunchingCostsIsNotDone) {
   GraphPolicy policy(4);
   GraphCall a = call({8}), b = call({16});
   a.bytes = b.bytes = {5 * GraphPolicy::kBytesALaunch};
-  policy.decide(a), policy.decide(b);
-  const auto decision = policy.decide(a);
-  EXPECT_EQ(decision.what, Do::launch);
-  EXPECT_NE(decision.why_not.find("takes longer than 4 launches"), std::string::npos);
+  std::string why;
+  for (int i = 0; i < 10; ++i)
+    for (const GraphCall& moving : {a, b}) {
+      const auto decision = policy.decide(moving);
+      EXPECT_EQ(decision.what, Do::launch);
+      why += decision.why_not;
+    }
+  EXPECT_NE(why.find("takes longer than 4 launches"), std::string::npos);
 }
 
 TEST(GraphPolicy, AGraphIsNoneWhereItsCopiesAreAsManyAsTheLaunches) {
@@ -118,8 +138,35 @@ TEST(GraphPolicy, AGraphIsNoneWhereItsCopiesAreAsManyAsTheLaunches) {
 TEST(GraphPolicy, ResultsAreCopiedToo) {
   GraphPolicy policy(10, 1);
   GraphCall large = call({8});
-  large.result_bytes = 11 * GraphPolicy::kBytesALaunch;
+  large.result_bytes = {11 * GraphPolicy::kBytesALaunch};
   EXPECT_EQ(decisions(policy, {large, large, large}), (std::vector{Do::launch, Do::launch, Do::launch}));
+}
+
+TEST(GraphPolicy, ResultsThatMayStayAreCopiedOutWhenTheyWereHeld) {
+  GraphPolicy policy(10, 1);
+  GraphCall two = call({8});
+  two.result_bytes = {64, 64};
+  two.may_stay = {1, 1};
+  EXPECT_EQ(decisions(policy, {two, two, two, two}),
+            (std::vector{Do::launch, Do::launch, Do::record, Do::replay}));
+  EXPECT_EQ(policy.copied_out(0), (std::vector<char>{0, 0}));
+  policy.missed(0, {1});
+  EXPECT_EQ(decisions(policy, {two, two}), (std::vector{Do::record, Do::replay}));
+  EXPECT_EQ(policy.copied_out(0), (std::vector<char>{0, 1}));
+  for (int i = 1; i < GraphPolicy::kMisses; ++i) policy.missed(0, {1});
+  EXPECT_EQ(policy.copied_out(0), (std::vector<char>{1, 1}));
+}
+
+TEST(GraphPolicy, WhatIsTooLargeToCopyIsWaitedForUntilItLiesStill) {
+  GraphPolicy policy(4);
+  std::vector<GraphCall> calls;
+  for (uintptr_t at : {8, 16, 24, 32, 32, 32}) {
+    calls.push_back(call({at}));
+    calls.back().bytes = {5 * GraphPolicy::kBytesALaunch};
+  }
+  EXPECT_EQ(decisions(policy, calls),
+            (std::vector{Do::launch, Do::launch, Do::launch, Do::launch, Do::record, Do::replay}));
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0}));
 }
 
 TEST(GraphPolicy, WhatCannotBeCopiedMayStayWhereItIs) {

@@ -60,9 +60,84 @@ def one():
 
 
 def test_a_whole_program():
+    """Its results are kept, so one more recording has them copied out."""
     agree(fast(kernels), kernels, one)
-    graphs, replays = counts()
-    assert graphs == 1 and replays == 6
+    assert counts() == (2, 5)
+
+
+def let_go(compiled, function, make, calls=9):
+    """Where the results of each call lay."""
+    places = []
+    with torch.no_grad():
+        for _ in range(calls):
+            given = make()
+            got = compiled(*given)
+            torch.testing.assert_close(got, function(*given))
+            places.append(tuple(t.data_ptr() for t in (got if isinstance(got, tuple) else (got,))))
+            del got
+    return places
+
+
+def test_results_that_are_let_go_are_given_where_graphs_make_them():
+    places = let_go(fast(kernels), kernels, one)
+    assert len(set(places[3:])) == 1
+    assert counts() == (1, 6)
+
+
+def test_what_another_program_makes_is_read_in_place(capfd):
+    """Its results lie elsewhere as soon as they are a graph's, and stay there."""
+    first, second = fast(kernels), fast(lambda x: kernels(x) + 1)
+    with torch.no_grad():
+        for _ in range(16):
+            (x,) = one()
+            got = second(first(x))
+            torch.testing.assert_close(got, kernels(kernels(x)) + 1)
+            del got
+    said = [line for line in capfd.readouterr().err.splitlines() if "recorded" in line]
+    assert len(said) == 3 and "<lambda>" in said[-1] and "0 of 2 inputs copied" in said[-1], said
+
+
+def test_one_result_that_is_held_is_copied_and_the_others_are_not():
+    def function(x):
+        y = kernels(x)
+        return y, y * 2, torch.linalg.matrix_exp(y * 0.01)
+
+    held = []
+    compiled = fast(function)
+    places = []
+    with torch.no_grad():
+        for _ in range(12):
+            x = torch.randn(24, 24)
+            first, second, third = compiled(x)
+            torch.testing.assert_close((first, second, third), function(x))
+            held.append((second, function(x)[1]))
+            places.append((first.data_ptr(), second.data_ptr()))
+            del first, second, third
+    for got, want in held:
+        torch.testing.assert_close(got, want)
+    assert len({a for a, _ in places[-5:]}) == 1 and len({b for _, b in places[-5:]}) == 5
+    assert counts()[0] == 2
+
+
+def test_what_a_result_was_made_of_is_not_written_over():
+    """A view keeps its memory, and so does a reference to the storage alone."""
+    compiled = fast(kernels)
+    with torch.no_grad():
+        for keep in (lambda y: y[3:5].t(), lambda y: y.untyped_storage()):
+            torchbolt.reset()
+            for _ in range(4):
+                compiled(*one())
+            (x,) = one()
+            y = compiled(x)
+            kept, want = keep(y), keep(kernels(x))
+            del y
+            compiled(*one())
+            if not isinstance(kept, torch.Tensor):
+                kept, want = (
+                    torch.empty(0).set_(torch.TypedStorage(wrap_storage=storage, dtype=torch.float32, _internal=True))
+                    for storage in (kept, want)
+                )
+            torch.testing.assert_close(kept, want)
 
 
 def test_calls_between_graphs():
@@ -73,7 +148,7 @@ def test_calls_between_graphs():
 
     agree(fast(function), function, lambda: (torch.randn(24, 24),))
     graphs, replays = counts()
-    assert graphs == 3 and replays == 6
+    assert graphs == 6 and replays == 5
 
 
 def test_a_call_at_either_end():

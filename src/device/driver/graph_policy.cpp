@@ -71,11 +71,16 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   slot->used = ++calls_;
   if (slot->given_up) return {Do::launch, at};
   const bool moved = moves(*slot, call);
-  if (slot->recorded && !moved) return {Do::replay, at};
+  if (slot->recorded && !moved && !lies_still(*slot, call)) return {Do::replay, at};
   slot->recorded = false;
   slot->addresses = call.addresses;
   if (slot->calls++ < kWatched) return {Do::launch, at};
-  if (std::string why = obstacle(*slot, call); !why.empty()) {
+  if (auto [why, moving] = obstacle(*slot, call); !why.empty()) {
+    // What another program's graph makes lies still as soon as that is recorded, too.
+    if (moving && slot->patience++ < kPatience) {
+      std::ranges::fill(slot->copied, 0);
+      return {Do::launch, at};
+    }
     slot->given_up = true;
     return {Do::launch, at, std::move(why)};
   }
@@ -90,6 +95,15 @@ void GraphPolicy::failed(size_t slot, bool taught) {
   s.calls = kWatched - 1;
   s.recordings -= taught;  // its inputs did not move
   s.given_up = taught ? ++s.lessons >= kLessons : ++s.failures >= kFailures;
+}
+
+void GraphPolicy::missed(size_t slot, const std::vector<size_t>& results) {
+  Slot& s = slots_[slot];
+  s.recorded = false;
+  if (++s.misses < kMisses)
+    for (size_t i : results) s.copied_out[i] = 1;
+  else
+    std::ranges::fill(s.copied_out, 1);
 }
 
 GraphPolicy::Slot* GraphPolicy::find(const GraphCall& call) {
@@ -110,7 +124,14 @@ GraphPolicy::Slot* GraphPolicy::make(const GraphCall& call) {
     at = std::ranges::min_element(slots_, {}, age);
     if (age(*at) == kNever) return nullptr;
   }
-  *at = {call.values, call.order, call.folded, call.addresses, std::vector<char>(call.addresses.size())};
+  *at = {};
+  at->values = call.values;
+  at->order = call.order;
+  at->folded = call.folded;
+  at->addresses = at->seen = call.addresses;
+  at->copied.resize(call.addresses.size());
+  for (size_t i = 0; i < call.result_bytes.size(); ++i)
+    at->copied_out.push_back(i >= call.may_stay.size() || !call.may_stay[i]);
   return &*at;
 }
 
@@ -124,22 +145,45 @@ bool GraphPolicy::moves(Slot& slot, const GraphCall& call) const {
   return any;
 }
 
-std::string GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const {
-  if (slot.recordings >= kRecordings) return "its inputs keep moving in memory";
-  int64_t bytes = call.result_bytes, copies = copies_;
+/// Copied inputs that have lain still for some replays are read in place from now on: then a graph is
+/// recorded anew.
+bool GraphPolicy::lies_still(Slot& slot, const GraphCall& call) const {
+  if (slot.relaxed || slot.recordings >= kRecordings) return false;
+  std::vector<char> still = slot.copied;
+  for (size_t i = 0; i < still.size(); ++i) still[i] = still[i] && slot.seen[i] == call.addresses[i];
+  slot.seen = call.addresses;
+  const bool any = std::ranges::any_of(still, [](char c) { return c; });
+  slot.still = any ? slot.still + 1 : 0;
+  if (slot.still < kStill) return false;
+  for (size_t i = 0; i < still.size(); ++i)
+    if (still[i]) slot.copied[i] = 0;
+  return slot.relaxed = true;
+}
+
+GraphPolicy::Obstacle GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const {
+  if (slot.recordings >= kRecordings) return {"its inputs keep moving in memory"};
+  int64_t bytes = 0, copies = copies_, moving = 0;
+  for (size_t i = 0; i < slot.copied_out.size(); ++i) {
+    if (!slot.copied_out[i] || call.result_bytes[i] == 0) continue;
+    bytes += call.result_bytes[i];
+    ++copies;
+  }
   for (size_t i = 0; i < slot.copied.size(); ++i) {
     if (!slot.copied[i]) continue;
     if (call.bytes[i] == GraphCall::kCannotMove)
-      return "input " + std::to_string(i) + " moves in memory, and shows parts of it twice";
+      return {"input " + std::to_string(i) + " moves in memory, and shows parts of it twice", true};
     bytes += call.bytes[i];
     ++copies;
+    ++moving;
   }
   if (launches_ <= copies + kLaunchesOfAGraph * graphs_)
-    return "it is " + std::to_string(launches_) + " launches, and a graph needs " + std::to_string(copies) +
-           " copies of inputs and results";
-  if (bytes <= launches_ * kBytesALaunch) return "";
-  return "copying inputs that move in memory, and results (" + std::to_string(bytes >> 20) +
-         " MiB) takes longer than " + std::to_string(launches_) + " launches";
+    return {"it is " + std::to_string(launches_) + " launches, and a graph needs " + std::to_string(copies) +
+                " copies of inputs and results",
+            moving > 0};
+  if (bytes <= launches_ * kBytesALaunch) return {};
+  return {"copying inputs that move in memory, and results (" + std::to_string(bytes >> 20) +
+              " MiB) takes longer than " + std::to_string(launches_) + " launches",
+          moving > 0};
 }
 
 }  // namespace bolt::device

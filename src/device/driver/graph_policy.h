@@ -5,7 +5,10 @@
 // A graph repeats what it recorded: the same addresses, sizes and numbers. So there is a slot for each set of
 // values, stream and set of folded parameters, and a slot watches a few calls before it records: inputs whose
 // address stayed the same are read where they lie, others are copied to where the graph reads them. One that
-// moves later is copied from then on, by a graph that is recorded anew.
+// moves later is copied from then on, by a graph that is recorded anew. One that is copied and lies still
+// after all, as what another program's graph makes does when that is recorded, is read where it lies, once.
+// So it is with results: one whose memory somebody still has when the graph is to write there again is copied
+// out from then on.
 //
 // Everything is bounded: the slots, the recordings of a slot, and the bytes that are copied for its sake.
 // Past a bound calls are launched one by one, as they would be without graphs, and `why_not` says why.
@@ -57,12 +60,13 @@ BOLT_API GraphSections sections_of(const std::vector<GraphStep>& steps);
 
 /// What a graph would repeat of a call.
 struct GraphCall {
-  std::vector<int64_t> values;       ///< of the program's symbols: sizes and numbers
-  int64_t order = 0;                 ///< the stream
-  const void* folded = nullptr;      ///< what was computed of parameters beforehand
-  std::vector<uintptr_t> addresses;  ///< by input
-  std::vector<int64_t> bytes;        ///< by input: what copying it moves; kCannotMove: only read in place
-  int64_t result_bytes = 0;          ///< what is copied out of a graph's memory
+  std::vector<int64_t> values;        ///< of the program's symbols: sizes and numbers
+  int64_t order = 0;                  ///< the stream
+  const void* folded = nullptr;       ///< what was computed of parameters beforehand
+  std::vector<uintptr_t> addresses;   ///< by input
+  std::vector<int64_t> bytes;         ///< by input: what copying it moves; kCannotMove: only read in place
+  std::vector<int64_t> result_bytes;  ///< by result: what copying it out moves; 0: it is not a graph's
+  std::vector<char> may_stay;         ///< by result: the caller may have the memory that a graph writes to
   static constexpr int64_t kCannotMove = -1;
 };
 
@@ -73,10 +77,13 @@ class BOLT_API GraphPolicy {
   static constexpr int kFailures = 2;                ///< of a slot, that taught nothing
   static constexpr int kLessons = 6;                 ///< of a slot
   static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
+  static constexpr int kMisses = 3;                  ///< of one slot, before all results are copied out
+  static constexpr int kPatience = 6;                ///< calls, until what is too large to copy lies still
+  static constexpr int kStill = 4;                   ///< replays in which a copied input lay still
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
 
   /// `launches`: that graphs take the place of in one call. `copies`: that each replay makes beside those of
-  /// inputs.
+  /// inputs and results.
   explicit GraphPolicy(int64_t launches, int64_t copies = 0, int64_t graphs = 1)
       : launches_(launches), copies_(copies), graphs_(graphs) {}
   /// From now on other steps are part of graphs.
@@ -94,6 +101,10 @@ class BOLT_API GraphPolicy {
 
   /// By input: whether the graph of a slot reads a copy.
   const std::vector<char>& copied(size_t slot) const { return slots_[slot].copied; }
+  /// By result: whether it is copied out of the graph's memory.
+  const std::vector<char>& copied_out(size_t slot) const { return slots_[slot].copied_out; }
+  /// A call could not be repeated, since somebody has the memory of these results.
+  void missed(size_t slot, const std::vector<size_t>& results);
   /// It could not be recorded. Tried once more, when the thread that tried has launched the steps itself: a
   /// library may make a handle for each thread, which cannot be captured. And again where the failure taught
   /// which step is not to be part of it (`price`).
@@ -105,8 +116,11 @@ class BOLT_API GraphPolicy {
     int64_t order = 0;
     const void* folded = nullptr;
     std::vector<uintptr_t> addresses;  ///< of the call before, or of the recording
-    std::vector<char> copied;
-    int calls = 0, recordings = 0, failures = 0, lessons = 0;
+    std::vector<uintptr_t> seen;       ///< of the call before
+    int still = 0;                     ///< replays in which a copied input lay still
+    bool relaxed = false;              ///< those are read in place: that is tried once
+    std::vector<char> copied, copied_out;
+    int calls = 0, recordings = 0, failures = 0, lessons = 0, misses = 0, patience = 0;
     int64_t used = 0;  ///< at which call last
     bool recorded = false, given_up = false;
   };
@@ -114,7 +128,12 @@ class BOLT_API GraphPolicy {
   Slot* find(const GraphCall& call);
   Slot* make(const GraphCall& call);
   bool moves(Slot& slot, const GraphCall& call) const;
-  std::string obstacle(const Slot& slot, const GraphCall& call) const;
+  bool lies_still(Slot& slot, const GraphCall& call) const;
+  struct Obstacle {
+    std::string why;      ///< "": there is none
+    bool moving = false;  ///< there might be none if inputs lay still
+  };
+  Obstacle obstacle(const Slot& slot, const GraphCall& call) const;
 
   int64_t launches_, copies_, graphs_;
   std::vector<Slot> slots_;
