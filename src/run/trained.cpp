@@ -9,6 +9,7 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -227,9 +228,14 @@ void Trained::remember_inputs(TrainedNode& node, const Tensors& inputs) const {
   const bool counted =
       std::ranges::none_of(inputs, [](const at::Tensor& t) { return t.defined() && t.is_inference(); });
   if (draws_ || changes || !counted) return;  // they alone would not do
-  for (const at::Tensor& t : inputs)
-    node.seen_.push_back({decltype(TrainedNode::Seen::tensor)(t.getIntrusivePtr()), t.defined(),
-                          t.defined() ? t._version() : 0});
+  node.seen_.reserve(inputs.size());
+  const at::Tensor none;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const at::Tensor& t = inputs[i];
+    const bool is_leaf = p_.gradients[i] >= 0 && t.requires_grad() && t.is_leaf();
+    node.seen_.push_back({decltype(TrainedNode::Seen::tensor)((is_leaf ? none : t).getIntrusivePtr()),
+                          t.defined() ? static_cast<int64_t>(t._version()) : -1});
+  }
 }
 
 /// Before the run.
@@ -436,14 +442,25 @@ std::optional<Tensors> TrainedNode::find_inputs() const {
   for (size_t i = 0; i < changing_.size(); ++i) found[changing[i].input] = changing_[i].clone();
   if (!inputs_.empty()) return found;
   for (size_t i = 0; i < seen_.size(); ++i) {
-    const auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
-    if (now.defined() != seen_[i].defined) return std::nullopt;
+    auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
+    const bool was_defined = seen_[i].version >= 0;
+    if (was_defined && !now.defined()) now = leaf_behind(i);
+    if (now.defined() != was_defined) return std::nullopt;
     found.push_back(now.defined() ? now.detach() : now);
     const bool changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input) != changing.end();
     if (changes) found[i] = found[i].clone();
     if (!changes && now.defined() && now._version() != seen_[i].version) return std::nullopt;
   }
   return found.empty() ? std::nullopt : std::optional(std::move(found));
+}
+
+/// Autograd holds those by itself.
+at::Tensor TrainedNode::leaf_behind(size_t input) const {
+  const auto at = std::ranges::find(region_->edges_, input);
+  if (at == region_->edges_.end()) return {};
+  const auto& node = next_edge(static_cast<size_t>(at - region_->edges_.begin())).function;
+  const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
+  return leaf ? leaf->variable : at::Tensor();
 }
 
 /// The run once more, where autograd sees it, and its gradients so that they can be differentiated.

@@ -70,14 +70,15 @@ class TrainedNode final : public torch::autograd::Node {
   void note_gone(const std::vector<bool>& given);
   std::vector<at::Tensor> unpack_saved(bool last);
   std::optional<std::vector<at::Tensor>> find_inputs() const;
+  at::Tensor leaf_behind(size_t input) const;
 
   const std::shared_ptr<Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
   struct Seen {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor;
-    bool defined;
-    int64_t version;
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
+        tensor;       ///< none: a leaf given a gradient, or undefined
+    int64_t version;  ///< -1: it is undefined
   };
   std::vector<Seen> seen_;  ///< those that are not kept
   // As they were before the run, where inputs are kept:
