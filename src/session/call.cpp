@@ -90,7 +90,10 @@ std::shared_ptr<CallEntry> find_entry(Site& site, const Given& given, guard::Fou
 /// to. Null with an exception: a compilation failed, in strict mode.
 std::shared_ptr<CallEntry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
   auto fits = find_entry(site, given, found);
+  if (fits) site.misses = 0;
   if (fits && (fits->region || !fits->pending)) return fits;
+  if (std::ranges::none_of(site.entries, [](const auto& each) { return each->pending != nullptr; }))
+    return nullptr;
   for (const auto& each : std::vector(site.entries))
     if (!settle(self, site, each)) return nullptr;
   if (!fits) fits = find_entry(site, given, found);
@@ -180,13 +183,15 @@ Outcome go_on_once(Callable* self, interp::Frame* innermost, int fruitless) {
   const std::shared_ptr<Site> held = place;
   Site& site = *held;
   if (site.plain_instructions && site.entries.empty()) return step_at(site, innermost);
+  if (is_passed_over(self, site))
+    return site.plain_instructions ? step_at(site, innermost) : step(innermost, length_of(site));
   const std::vector<PyObject*> roots = observe::roots_of(*innermost);
   const Given given{roots.data(), roots.size()};
   Finding finding(self);
   if (auto entry = find_settled(self, site, given, finding.found))
     return go_through(self, site, entry, finding, innermost);
   if (PyErr_Occurred()) return close(innermost);
-  if (site.plain_instructions) return step_at(site, innermost);
+  if (site.plain_instructions) return note_miss(site), step_at(site, innermost);
   if (stance_forbids(self, site, given))
     return PyErr_Occurred() ? close(innermost) : Outcome{run_plainly(innermost)};
   if (is_full(self, site, given))
@@ -225,18 +230,20 @@ struct Answering {
   const bool breaks;
 };
 
+/// A call of a place that takes no more entries.
+PyObject* call_full(Callable* self, Site& site, const Given& given) {
+  if (self->state->sites.empty()) return call_target(self, given);
+  return go_on(self, step_into(self, given, length_of(site)));
+}
+
 /// A call that no entry fits.
 PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
   // A guard that met an interrupt fits nothing (forget_error). Nothing has happened yet: the call ends here,
   // and not somewhere in the middle of a recording.
   if (PyErr_CheckSignals() < 0) return nullptr;
-  if (site.plain_instructions) return go_on(self, step_into(self, site, given));
+  if (site.plain_instructions) return note_miss(site), go_on(self, step_into(self, site, given));
   if (stance_forbids(self, site, given)) return PyErr_Occurred() ? nullptr : call_target(self, given);
-  if (is_full(self, site, given)) {
-    if (PyErr_Occurred()) return nullptr;
-    if (self->state->sites.empty()) return call_target(self, given);
-    return go_on(self, step_into(self, given, length_of(site)));
-  }
+  if (is_full(self, site, given)) return PyErr_Occurred() ? nullptr : call_full(self, site, given);
   note_recompile(self, site, given);
   const RecordingOutcome recorded = record_call(self, given);
   PyObject* result = go_on(self, recorded.outcome);
@@ -271,6 +278,11 @@ PyObject* compiled_call(PyObject* callable, PyObject* const* called_with, size_t
   Site& site = self->state->start;
   bool fits = false;
   Outcome at;
+  if (is_passed_over(self, site)) {
+    if (PyErr_CheckSignals() < 0) return nullptr;
+    const Answering answering(*self->state);
+    return site.plain_instructions ? go_on(self, step_into(self, site, given)) : call_full(self, site, given);
+  }
   if (!site.entries.empty()) {
     Finding finding(self);
     if (auto entry = find_settled(self, site, given, finding.found)) {

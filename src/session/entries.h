@@ -122,6 +122,7 @@ struct Site {
   std::vector<observe::RegionEnd> plain_breaks;  ///< why it ends there
   int64_t plain_serial = 0;
   bool warned = false;
+  int misses = 0;  ///< times in a row that no entry fitted and none could be added
   /// Entries that went on with a loop which was under way: each holds for one place in it.
   int advanced = 0;
   /// Such a loop came to a region's end in its next turn: what is between two turns' ends is the same each

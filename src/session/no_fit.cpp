@@ -18,6 +18,9 @@ namespace {
 /// So many recordings of one place that could not be kept, and it is not tried again.
 constexpr int kHopeless = 2;
 
+/// After so many misses in a row entries are asked at each of so many times only.
+constexpr int kManyMisses = 32, kNowAndThen = 16;
+
 /// The guard of an entry that does not hold.
 std::string why_not(const CallEntry& entry, const Given& given) {
   if (entry.nargs != given.nargs)
@@ -114,7 +117,8 @@ bool stance_forbids(Callable* self, const Site& site, const Given& given) {
 bool is_full(Callable* self, Site& site, const Given& given) {
   const Limit limit = reached_limit(self, site, given);
   const bool full = limit != Limit::none;
-  if (!full && site.hopeless < kHopeless) return false;
+  if (!full && site.hopeless < kHopeless) return site.misses = 0, false;
+  note_miss(site);
   if (full && !site.entries.empty() && count_computing(site) == 0) return true;  // eager is given no operator
   note_eager_call(self, full ? Why::none_fits : Why::never_kept);
   if (full && (self->options->fullgraph || Settings::get().fail_on_recompile_limit_hit)) {
@@ -122,6 +126,24 @@ bool is_full(Callable* self, Site& site, const Given& given) {
     return true;
   }
   if (!std::exchange(site.warned, true)) warn(limit_message(self, site, given, limit));
+  return true;
+}
+
+void note_miss(Site& site) {
+  if (site.misses < kManyMisses) ++site.misses;
+}
+
+bool is_passed_over(Callable* self, Site& site) {
+  if (site.misses < kManyMisses) return false;
+  const Settings& settings = Settings::get();
+  const bool may_be_error = self->options->fullgraph || settings.fail_on_recompile_limit_hit ||
+                            settings.error_on_recompile || stance() != Stance::standard;
+  if (may_be_error) return false;
+  if (++site.misses == kManyMisses + kNowAndThen) {
+    site.misses = kManyMisses;
+    return false;
+  }
+  if (!site.plain_instructions && count_computing(site) > 0) note_eager_call(self, Why::none_fits);
   return true;
 }
 

@@ -16,6 +16,12 @@ bool stance_forbids(Callable* self, const Site& site, const Given& given);
 /// for. No entry fits what is given.
 bool is_full(Callable* self, Site& site, const Given& given);
 
+/// No entry of `site` fitted, and it gets no further one.
+void note_miss(Site& site);
+/// True when its entries need not be asked this time: they have fitted none of many calls in a row, and the
+/// guards of all of them may take longer than what they stand before. They are asked now and then.
+bool is_passed_over(Callable* self, Site& site);
+
 /// What is about to be recorded at `site` was recorded before: logs and keeps why that does not fit.
 void note_recompile(Callable* self, Site& site, const Given& given);
 

@@ -36,11 +36,11 @@ Outcome run_as_before(Site& site, Run run) {
   std::optional<Witness> witness;
   if (site.plain_instructions == observe::PlainSteps::kToTheEnd) witness.emplace();
   PyObject* result = run(steps);
-  if (witness && witness->recorder.met_operator()) site.plain_instructions = 0;
+  if (witness && witness->recorder.met_operator()) site.plain_instructions = site.misses = 0;
   // A recording takes some of C's loops over Python apart: where there was one, the number is of no use.
   const bool raises = site.plain_end.key.empty() && site.plain_instructions != observe::PlainSteps::kToTheEnd;
   if (steps.elsewhere || (raises && result)) {
-    site.plain_instructions = 0;
+    site.plain_instructions = site.misses = 0;
     site.never_plain = true;
   }
   return {result, steps.suspended};

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 import weakref
 
 import pytest
@@ -489,3 +490,32 @@ def test_beside_torch_compile():
     environment = dict(os.environ, TORCHBOLT_STRICT="0")
     done = subprocess.run([sys.executable, "-c", TORCH_COMPILE], env=environment, capture_output=True, timeout=300)
     assert done.returncode == 0, done.stderr.decode()[-3000:]
+
+
+def test_a_full_place_is_asked_now_and_then():
+    """Where no program has fitted many calls in a row, most are eager's at once; one that fits is found again."""
+
+    def eager(*sizes):
+        before = torchbolt.stats()["eager_fallbacks"]
+        for n in sizes:
+            assert torch.equal(compiled(torch.ones(n)), torch.full((n,), 2.0))
+        return torchbolt.stats()["eager_fallbacks"] - before
+
+    compiled = torchbolt.compile(lambda x: x + 1, dynamic=False, options={"recompile_limit": 2})
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert eager(3, 4) == 0
+        assert eager(*range(5, 105)) == 100
+    assert 0 < eager(*[3] * 16) < 16
+    assert eager(3, 4, 3) == 0
+    # A miss now and then among calls that fit is no reason.
+    assert [eager(5, 3) for _ in range(40)] == [1] * 40
+
+
+def test_what_is_an_error_is_one_after_many_misses():
+    compiled = torchbolt.compile(lambda x: x + 1, dynamic=False, fullgraph=True, options={"recompile_limit": 1})
+    compiled(torch.ones(3))
+    for n in range(4, 60):
+        with pytest.raises(torchbolt.exc.FailOnRecompileLimitHit):
+            compiled(torch.ones(n))
+    assert torch.equal(compiled(torch.ones(3)), torch.full((3,), 2.0))
