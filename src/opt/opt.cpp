@@ -38,6 +38,8 @@ constexpr Row kRows[] = {
     {"target", &OptOptions::target, nullptr, "cpu|cuda",
      "plan as for CUDA wherever tensors lie (as --emit=cuda does)"},
     {"fuel", &OptOptions::fuel, nullptr, "N", "at most so many fusions, to find the one that is wrong"},
+    {"apart", &OptOptions::apart, nullptr, "BYTES",
+     "temporaries of so many bytes have memory of their own, as those of training steps do (2097152)"},
     {"no-fuse", nullptr, &OptOptions::no_fuse, "", "every operation is a kernel"},
     {"verify-each", nullptr, &OptOptions::verify_each, "", "verify the graph after each pass"},
     {"time", nullptr, &OptOptions::time, "", "say on standard error what each pass took"},
@@ -126,6 +128,13 @@ loops::PlanOptions where_it_lies() {
   return options;
 }
 
+template <typename T>
+void read_number(const std::string& text, std::string_view what, T* number) {
+  if (text.empty()) return;
+  const char* end = text.data() + text.size();
+  if (std::from_chars(text.data(), end, *number).ptr != end || *number < 0) throw_user(what, ", not ", text);
+}
+
 loops::PlanOptions options_of(const OptOptions& o) {
   const std::string target = o.target.empty() && o.emit == "cuda" ? "cuda" : o.target;
   if (!target.empty() && target != "cpu" && target != "cuda")
@@ -136,10 +145,8 @@ loops::PlanOptions options_of(const OptOptions& o) {
     return on.kind == graph::DeviceKind::CUDA ? codegen::cuda::list_key(kernel, {}, numbers) : std::string();
   };
   options.fuse = !o.no_fuse;
-  if (o.fuel.empty()) return options;
-  const char* end = o.fuel.data() + o.fuel.size();
-  if (std::from_chars(o.fuel.data(), end, options.fuel).ptr != end || options.fuel < 0)
-    throw_user("--fuel is a number of fusions, not ", o.fuel);
+  read_number(o.fuel, "--fuel is a number of fusions", &options.fuel);
+  read_number(o.apart, "--apart is a number of bytes", &options.bytes_apart);
   return options;
 }
 

@@ -23,6 +23,7 @@ struct OptOptions {
   std::string passes;  ///< with commas between them, or "standard"
   std::string target;  ///< cpu, cuda: no contraction is generated; "": cpu, but cuda where that is printed
   std::string fuel;    ///< at most so many fusions; "": any number
+  std::string apart;   ///< temporaries of so many bytes lie apart; "": none do
   bool no_fuse = false, verify_each = false, time = false, list = false, help = false;
 };
 
