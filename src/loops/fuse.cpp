@@ -288,11 +288,16 @@ class Fuser {
     for (size_t i = 0; i < order_.size(); ++i) place_[order_[i]] = static_cast<int>(i);
   }
 
-  /// Is it made of what was kept for this part, and of nothing else? `again`: of those before it.
+  /// Is it made of what was kept for this part, or made again itself, and of nothing else? `again`: of those
+  /// before it. What reads nothing that is kept waits only where no more waits with it, of what others read
+  /// as well, than it makes: the sum of squares that are computed for it alone, and not the sum of a
+  /// gradient.
   bool is_made_again(int u, const std::vector<char>& again) const {
     const Part& p = parts_[u];
     if (!p.alive || !p.next.empty() || (p.call && p.call->attr_or<bool>("effect", false))) return false;
-    bool any = false, all = true;
+    bool any = false, some = false, all = true;
+    double waits = 0, makes = 0;
+    auto size = [](const Value* v) { return elements(v) * dtype_bytes(v->type.dtype); };
     auto look = [&](const Node* n) {
       for (const Value* v : sources(n)) {
         const int from = v->def ? unit_of_[v->id] : -1;
@@ -300,12 +305,17 @@ class Fuser {
         const bool kept = is_only_kept(v, n);
         any |= kept;
         all &= kept || (from >= 0 && again[from]);
+        some |= from >= 0;
+        const auto& readers = readers_[v->id];
+        if (std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return unit(r) != u; }))
+          waits += size(v);
       }
+      for (const auto& v : n->outputs) makes = std::max(makes, size(v.get()));
     };
     if (p.call && p.call->outputs.empty()) return false;
     if (p.call) look(p.call);
     for (const Node* n : p.nodes) look(n);
-    return any && all;
+    return all && (any || (some && waits <= makes));
   }
 
   /// Neighbours in the order over one shape are merged too, if they are small: one start instead of two.
