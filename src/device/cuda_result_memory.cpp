@@ -46,8 +46,11 @@ class CudaResultMemory final : public ResultMemory {
     }
     ~Allocating() {
       const pybind11::gil_scoped_acquire gil;
-      torchs_own("_cuda_endAllocateToPool")(memory_.index(), memory_.pool_);
-      if (!is_first_) memory_.release();
+      try {
+        torchs_own("_cuda_endAllocateToPool")(memory_.index(), memory_.pool_);
+        if (!is_first_) memory_.release();
+      } catch (const pybind11::error_already_set&) {  // what was begun can be ended
+      }
     }
     Allocating(const Allocating&) = delete;
 
