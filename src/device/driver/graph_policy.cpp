@@ -53,7 +53,6 @@ GraphSections sections_of(const std::vector<GraphStep>& steps) {
     }
     if (!all_worth_it) continue;
     out.placed.assign(placed.begin(), placed.end());
-    out.results.assign(results.begin(), results.end());
     return out;
   }
 }

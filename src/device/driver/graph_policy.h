@@ -50,7 +50,6 @@ struct GraphSections {
   std::vector<GraphSection> list;  ///< all steps, in order
   std::vector<int> placed;         ///< memory that a launched step makes and a graph touches: copied to where
                                    ///< the graph has it
-  std::vector<int> results;        ///< what a graph touches of the program's results: copied out
   int64_t launches = 0;            ///< that graphs take the place of
   int64_t graphs = 0;
 };
