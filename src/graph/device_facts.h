@@ -29,6 +29,9 @@ struct DeviceFacts {
   bool takes_numbers;
   /// Elements at computed places are read about as quickly as rows, which vectors of a processor need.
   bool reads_anywhere;
+  /// Rows are cut into chunks that are summed side by side, however few columns there are. Else one thread
+  /// sums a column, and what else it does for each row nobody else does.
+  bool splits_sums;
   /// A sum over channels and pixels is slow where these lie in another order than they were recorded in.
   bool sums_in_memory_order;
 

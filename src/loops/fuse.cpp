@@ -620,16 +620,32 @@ class Fuser {
     return sweeps_well(*space, g) && reductions_in_place(g);
   }
 
-  /// Reading whole rows again after a reduction is cheap only along memory, or when the rows are short.
+  /// Reading whole rows again after a reduction is cheap only along memory, or when the rows are short. What
+  /// waits for none of the sums is stored while these are made, by as many as make them.
   bool sweeps_well(const Space& space, const Group& g) const {
-    bool again = std::any_of(g.stored.begin(), g.stored.end(),
-                             [&](const Value* v) { return space.mask(*space.find(v)) & space.reduced; });
+    const bool splits = graph::facts_of(g.nodes[0]->out()->type.device).splits_sums;
+    const std::vector<const Value*> late = splits ? behind_reductions(g) : g.stored;
+    bool again = std::any_of(g.stored.begin(), g.stored.end(), [&](const Value* v) {
+      return (space.mask(*space.find(v)) & space.reduced) &&
+             std::find(late.begin(), late.end(), v) != late.end();
+    });
     if (!again || space.reductions.empty()) return true;
     const Value* x = space.reductions[0]->operands[0];
     int64_t row = 1;
     for (size_t i = 0; i < space.atoms.size(); ++i)
       if (space.reduced >> i & 1) row *= estimate(space.atoms[i].size);
     return row <= kMaxStridedRow || reduces_innermost(space, x);
+  }
+  std::vector<const Value*> behind_reductions(const Group& g) const {
+    std::vector<const Value*> late;
+    for (const Node* n : g.nodes) {  // in the order of their values
+      const auto& from = sources(n);
+      if (kind_of(n) == OpKind::Reduce || std::any_of(from.begin(), from.end(), [&](const Value* v) {
+            return std::find(late.begin(), late.end(), v) != late.end();
+          }))
+        late.push_back(n->out());
+    }
+    return late;
   }
   static bool reduces_innermost(const Space& space, const Value* x) {
     const Index& index = *space.find(x);

@@ -128,7 +128,7 @@ TEST(CudaParts, AreMoreThanOneOnlyWhereThatPays) {
 }
 
 // Who reads a number for each element of a column reads columns all the same, and what is stored for each of
-// these is so stored while they are summed.
+// these is so stored while they are summed, whatever the sums are put together with behind that.
 TEST(CudaParts, ReadColumnsOnce) {
   const std::vector<Kernel> kernels = read_kernels("columns.ir");
   auto parts_of = [&](size_t i) { return parts(loops::normalise(kernels.at(i))); };
@@ -144,6 +144,9 @@ TEST(CudaParts, ReadColumnsOnce) {
                   static_cast<int>(kernels[i].buffers.size()));
   }
   EXPECT_EQ(parts_of(2).list.size(), 3u);  // its elements wait for the sums
+  const Parts beside_numbers = parts_of(4);
+  ASSERT_EQ(beside_numbers.list.size(), 2u);
+  for (int image : {0, 1, 3}) EXPECT_EQ(std::ranges::count(beside_numbers.list[1].buffers, image), 0);
 }
 
 // The last chunks of a row are shorter, or empty: a thread that summed several of them at once would read

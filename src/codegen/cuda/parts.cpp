@@ -384,36 +384,33 @@ class Splitter {
   Stores ending(const std::vector<ExprId>& group) const {
     if (pending_ != group.size()) return {};
     const uint32_t reduced = expr(group[0]).reduce_dims;
-    // What waits for a result of the group, and what reads memory, which a store at once may have written.
-    std::vector<char> waits(k_.exprs.size(), 0), reads(k_.exprs.size(), 0);
+    std::vector<char> waits(k_.exprs.size(), 0);  // for a result of the group
     for (ExprId id : group) waits[static_cast<size_t>(id)] = 1;
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       if (waits[i] || known(static_cast<ExprId>(i))) continue;
-      reads[i] = k_.exprs[i].kind == ExprKind::Load;
-      each_operand(k_.exprs[i], [&](ExprId a) {
-        waits[i] |= waits[static_cast<size_t>(a)];
-        reads[i] |= reads[static_cast<size_t>(a)];
-      });
+      each_operand(k_.exprs[i], [&](ExprId a) { waits[i] |= waits[static_cast<size_t>(a)]; });
     }
     Stores found{true, {}, {}};
-    bool late_reads = false;
     for (const loops::Store& s : k_.stores) {
       uint32_t dims = k_.varies(s.index);
-      bool late = false, here = false;
+      bool late = false;
       auto add = [&](ExprId id) {
         dims |= expr(id).dims;
         late |= waits[static_cast<size_t>(id)] != 0;
-        here |= reads[static_cast<size_t>(id)] != 0;
       };
       add(s.value);
       if (s.mask != kNone) add(s.mask);
       for (const loops::GatherTerm& g : s.gather) add(g.value);
       late |= (dims & reduced) == 0;
       if (late && (dims & reduced)) return {};
-      late_reads |= late && here;
+      if (!late && reads(s.buffer)) return {};  // the late ones, too, and then it is another value
       (late ? found.late : found.at_once).push_back(&s);
     }
-    return found.at_once.empty() || !late_reads ? found : Stores{};
+    return found;
+  }
+  bool reads(int buffer) const {
+    return std::any_of(k_.exprs.begin(), k_.exprs.end(),
+                       [&](const Expr& e) { return e.kind == ExprKind::Load && e.buffer == buffer; });
   }
   Part last_over_chunks(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
                         const Chunks& chunks, const std::vector<const loops::Store*>& stores) const {

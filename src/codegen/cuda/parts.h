@@ -15,10 +15,10 @@
 //                                              second: space [32 d0 reduce, 4096 d1]: b2 reduced over d0 ->
 //                                              b1
 //
-// Results on their way from part to part lie in scratch memory (b2), which whoever launches provides. All
-// stores of the kernel are in its last part, or in the last that reads anything else than scratch memory, so
-// what loops/in_place.h says of its memory still holds. What is stored for each element of a reduction that
-// is cut into chunks is so stored while these are read. Every part is an ordinary kernel with the ordinary
+// Results on their way from part to part lie in scratch memory (b2), which whoever launches provides. Stores
+// are in the last part. But what is stored for each element of a reduction that is cut into chunks is stored
+// while these are read: a kernel that reduces writes to no memory that it reads under another name
+// (loops/in_place.h), so later parts read what was there. Every part is an ordinary kernel with the ordinary
 // schedule; its sizes may be functions of a chunk's number. How many chunks there are depends on the kernel
 // alone: one input gives the same bits on every device.
 #pragma once
