@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "loops/again.h"
 #include "loops/build.h"
 #include "loops/cost.h"
 #include "loops/roles.h"
@@ -59,6 +60,7 @@ class Fuser {
       again_just_in_time();
       if (siblings()) join_consumers();
       if (sink()) siblings();
+      if (compute_where_read()) join_consumers();
       counters_last();
       neighbours();
       again_just_in_time();
@@ -447,6 +449,91 @@ class Fuser {
       if (last_read_before) bytes += size(v);
     }
     return bytes > 0;
+  }
+
+  // ---- computed again ----
+
+  /// A value that a kernel stores for others is computed by each of them instead, where that moves fewer
+  /// bytes: a normalised image in float32, which they can make of the image in bfloat16 that they read
+  /// anyway, and of its statistics.
+  bool compute_where_read() {
+    std::vector<char> freed(f_.usage.role.size(), 0);
+    bool any = false;
+    for (const Node* n : of_node_) {
+      if (f_.usage.role_of(n) != Role::Fused || !is_stored_for_others(n->out())) continue;
+      const auto again = computed_again(
+          n->out(), [&](const Value* v) { return lies_in_memory(v); },
+          [&](const Node* m) {
+            return f_.usage.role_of(m) == Role::Fused && (m == n || unit(m) == unit(n)) &&
+                   !wanted_[m->out()->id] && !f_.constant[m->out()->id];
+          });
+      if (!again || fuel_ == 0 || !pays_again(n->out(), *again)) continue;
+      for (const Node* m : again->nodes) freed[m->out()->id] = 1;
+      any = true;
+      if (fuel_ > 0) --fuel_;
+    }
+    if (any) free_nodes(freed);
+    return any;
+  }
+
+  bool is_stored_for_others(const Value* v) const {
+    if (wanted_[v->id] || returned_[v->id]) return false;
+    const auto& readers = readers_[v->id];
+    const int u = unit_of_[v->id];
+    return std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return unit(r) != u; }) &&
+           std::none_of(readers.begin(), readers.end(), [&](const Node* r) { return is_only_kept(v, r); });
+  }
+  bool lies_in_memory(const Value* v) const {
+    if (unit_of_[v->id] < 0) return f_.usage.materialized[v->id] != 0;
+    const auto& readers = readers_[v->id];
+    return f_.usage.materialized[v->id] || wanted_[v->id] ||
+           std::any_of(readers.begin(), readers.end(),
+                       [&](const Node* r) { return unit(r) != unit_of_[v->id]; });
+  }
+
+  /// Nothing waits longer in memory for it that is more than what is not stored, and no kernel gets too many
+  /// operands.
+  bool pays_again(const Value* v, const Again& again) const {
+    auto size = [](const Value* x) { return elements(x) * dtype_bytes(x->type.dtype); };
+    const int made_by = unit_of_[v->id];
+    std::vector<int> units;
+    for (const Node* r : readers_[v->id]) add_once(units, unit(r));
+    double saved = size(v), repeated = 0;
+    bool all_read_it = true;
+    for (int u : units) {
+      const Group group{parts_[u].nodes, stored_of(parts_[u].nodes, [&](int x) { return x == u; })};
+      const std::vector<const Value*> read = sources_of(group);
+      const bool reads_it = !again.from || std::find(read.begin(), read.end(), again.from) != read.end() ||
+                            unit_of_[again.from->id] == u;
+      if (!reads_it) saved -= size(again.from);
+      if (u == made_by) continue;
+      all_read_it &= reads_it;
+      saved += size(v), repeated += again.instructions;
+      if (operand_count(group) + again.nodes.size() > kMaxOperands ||
+          group.nodes.size() + again.nodes.size() > kMaxNodes)
+        return false;
+    }
+    const MachineSpeed& machine = graph::facts_of(parts_[made_by].device).speed;
+    return (all_read_it || size(again.from) <= size(v)) && saved > kWaits &&
+           repeated / machine.instructions_per_ns <= saved / machine.bytes_per_ns;
+  }
+
+  void free_nodes(const std::vector<char>& freed) {
+    auto is_freed = [&](const Node* n) { return !n->outputs.empty() && freed[n->out()->id]; };
+    for (const Node* n : of_node_) {
+      if (!is_freed(n)) continue;
+      Part& p = parts_[unit(n)];
+      p.instructions -= instructions_of(*n), p.alone -= instructions_of(*n);
+      std::erase(p.nodes, n);
+      p.alive = !p.nodes.empty();
+      unit_of_[n->out()->id] = -1;
+      f_.usage.role[n->out()->id] = Role::Free;
+    }
+    std::erase_if(of_node_, is_freed);
+    readers_.assign(readers_.size(), {});
+    sources_.assign(sources_.size(), {});
+    trial_strides_.clear();
+    link();
   }
 
   bool same_extent(int a, int b) const { return extent(parts_[a]) == extent(parts_[b]); }

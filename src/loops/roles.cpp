@@ -4,6 +4,8 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/device_facts.h"
+#include "loops/again.h"
 #include "loops/index_number.h"
 #include "support/error.h"
 
@@ -183,6 +185,22 @@ class Assigner {
     return is_float(from) && is_float(to) && dtype_bytes(from) < dtype_bytes(to);
   }
 
+  /// Is it made of something narrower that lies in memory in any case, and of what is far smaller? A
+  /// normalised image in float32 is, of the image in bfloat16 and of its statistics.
+  std::optional<Again> made_of_narrower(const Value* v) const {
+    auto in_memory = [&](const Value* x) { return f_.usage.materialized[x->id] || is_kept(x); };
+    auto may = [&](const Node* n) {
+      return !r_.wanted[n->out()->id] && !f_.constant[n->out()->id] && !is_kept(n->out());
+    };
+    std::optional<Again> again = computed_again(v, in_memory, may);
+    if (!again || !again->from || dtype_bytes(again->from->type.dtype) >= dtype_bytes(v->type.dtype))
+      return std::nullopt;
+    const graph::MachineSpeed& machine = graph::facts_of(v->type.device).speed;
+    const double bytes = static_cast<double>(estimate(v->type.numel())) * dtype_bytes(v->type.dtype);
+    if (again->instructions / machine.instructions_per_ns > bytes / machine.bytes_per_ns) return std::nullopt;
+    return again;
+  }
+
   /// Of the value and of its views.
   size_t readers_of(const Value* v) const {
     size_t readers = 0;
@@ -206,8 +224,12 @@ class Assigner {
       const Value* v = n->out();
       const bool several = readers_of(v) > 1;
       if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
-          (is_cheap(*n) || widens(*n)) && !is_kept(v))
-        f_.usage.role[v->id] = Role::Free;
+          !is_kept(v)) {
+        if (is_cheap(*n) || widens(*n))
+          f_.usage.role[v->id] = Role::Free;
+        else if (const auto again = made_of_narrower(v))
+          for (const Node* m : again->nodes) f_.usage.role[m->out()->id] = Role::Free;
+      }
     }
   }
 
