@@ -211,10 +211,20 @@ void Flow::note_demands() {
   for (Storage& storage : storages) storage.materialised |= storage.output;
 }
 
+/// What eager keeps of a pass over far more: statistics. Whoever makes them again reads all of that again.
+bool Flow::sums_up(const Storage& it) const {
+  constexpr int64_t kFarSmaller = 64;
+  if (!it.kept_by_eager || it.checkpointed || it.makers.size() != 1) return false;
+  const EntryFlow& maker = entries[static_cast<size_t>(it.makers[0])];
+  return maker.work == Work::Pass && std::ranges::any_of(maker.reads, [&](int read) {
+           return storages[static_cast<size_t>(read)].bytes / kFarSmaller >= it.bytes;
+         });
+}
+
 /// Is whatever its makers read still the same, and do they write to nothing else?
 bool Flow::can_come_again(int storage) const {
   const Storage& it = storages[static_cast<size_t>(storage)];
-  if (it.given || it.odd || it.saved || it.makers.empty()) return false;
+  if (it.given || it.odd || it.saved || it.makers.empty() || sums_up(it)) return false;
   return std::ranges::all_of(it.makers, [&](int maker) {
     const EntryFlow& flow = entries[static_cast<size_t>(maker)];
     if (!is_forward(maker) || flow.work == Work::Never || flow.work == Work::View) return false;

@@ -81,6 +81,7 @@ class Flow {
   void ask_policies();
   void note_checkpoints();
   int common_checkpoint(int a, int b) const;
+  bool sums_up(const Storage& storage) const;
   bool can_come_again(int storage) const;
   bool is_view(int i) const;
   bool casts_weight(const Storage& storage) const;

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "autograd/flow.h"
+#include "autograd/normalise_again.h"
 #include "record/copy.h"
 
 namespace bolt::autograd {
@@ -65,13 +66,19 @@ class BackwardPart {
     for (int i : partition.backward) {
       const bool again = static_cast<size_t>(i) < joint.backward;
       const Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
-      add_entry(tape_, again ? beside_what_is_kept(without_statistics(entry)) : entry);
+      add_entry(tape_, again ? made_again(entry) : entry);
     }
   }
 
   Tape take() { return std::move(tape_); }
 
  private:
+  Entry made_again(const Entry& entry) {
+    auto is_kept = [&](TensorId id) { return kept_.count(info_of(tape_, id).storage) > 0; };
+    if (may_be_normalised_again(tape_, entry, is_kept)) return normalised_again(tape_, entry);
+    return beside_what_is_kept(without_statistics(entry));
+  }
+
   Entry without_statistics(Entry entry) {
     if (!counts_statistics(entry)) return entry;
     const auto args = entry.args;

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "autograd/flow.h"
+#include "autograd/normalise_again.h"
 #include "record/copy.h"
 #include "record/operator_facts.h"
 
@@ -214,7 +215,10 @@ class SecondPart {
     });
   }
 
-  void add_again(const Entry& entry) {
+  void add_again(const Entry& of_before) {
+    auto is_kept = [&](TensorId id) { return kept_.contains(storage(id)); };
+    const bool normalises = may_be_normalised_again(tape_, of_before, is_kept);
+    const Entry& entry = normalises ? normalised_again(tape_, of_before) : of_before;
     std::set<int> given;
     for_each_tensor(entry.args, [&](TensorId id) { given.insert(storage(id)); });
     std::map<int, int> beside;  // what is kept, and comes a second time with what is not: nobody reads that

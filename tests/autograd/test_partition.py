@@ -46,6 +46,22 @@ def test_pointwise_results_come_again():
     assert found.again.count("gelu") >= 4 and found.peak < 0.7 * found.eager_peak
 
 
+@pytest.mark.parametrize("budget", [None, 0.0])
+def test_statistics_are_kept_where_what_they_normalise_comes_again(budget):
+    convs = [nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in ((3, 16), (16, 16), (16, 16))]
+    norms = [nn.BatchNorm2d(16) for _ in convs]
+    module = nn.ModuleList([*convs, *norms])
+
+    def run(x):
+        for conv, norm in zip(convs, norms, strict=True):
+            x = F.relu(norm(conv(x)))
+        return x.mean()
+
+    found = decided_and_checked(run, leaf(8, 3, 32, 32), module=module, budget=budget)
+    assert "native_batch_norm" in found.again
+    assert sum(line.endswith("Float[16]") for line in found.kept if "input" not in line) == 2 * len(norms)
+
+
 def test_products_convolutions_attention_and_draws_do_not():
     conv = nn.Conv2d(4, 4, 3, padding=1)
 

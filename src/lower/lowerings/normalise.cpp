@@ -208,6 +208,16 @@ Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
   return out;
 }
 
+/// The first result of the above, as it was computed (autograd/normalise_again.h).
+Results normalise_again(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input");
+  if (any_empty(x) || x.rank() < 2) return {};
+  const Syms shape = channel_shape(x);
+  Term mean = f("save_mean").reshaped(shape), rstd = f("save_invstd").reshaped(shape);
+  return {f.result(affine(c, f, (mean - x) * -rstd, shape))};
+}
+
 /// The CPU keeps no statistics then, CUDA those that it was given.
 Results batch_norm_in_evaluation(Call& c, const Formula& f, Term x) {
   const bool kept = c.result_rank(1) == 1 && c.result_size(1, 0) != 0;
@@ -258,6 +268,7 @@ void add_normalisations(Table& t) {
   row(native_batch_norm, {"native_batch_norm", "_native_batch_norm_legit",
                           "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training"});
   row(batch_norm_backward, {"native_batch_norm_backward"});
+  t["torchbolt::normalise_again"] = {normalise_again, nullptr};
 }
 
 }  // namespace bolt::lower
