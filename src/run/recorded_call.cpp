@@ -8,6 +8,8 @@
 
 #include <algorithm>
 
+#include "record/convert.h"
+
 namespace bolt::run {
 
 using lower::TensorOut;
