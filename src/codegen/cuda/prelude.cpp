@@ -10,7 +10,7 @@
 namespace bolt::codegen::cuda {
 namespace {
 
-constexpr std::string_view kMemory = R"(typedef long long i64;
+constexpr std::string_view kTypes = R"(typedef long long i64;
 typedef unsigned long long u64;
 typedef signed char i8;
 typedef unsigned char u8;
@@ -19,7 +19,79 @@ typedef unsigned short f16;  // their bits
 typedef unsigned short bf16;
 #define BOLT __device__ __forceinline__
 
-// The arguments of several launches that are one (lists.h): block b is of the last of them that begins at or
+)";
+
+constexpr std::string_view kInstructions =
+    R"(// What PTX says and C++ does not. All else runs on any processor: tests/cuda/emulate has these in C++.
+#ifndef BOLT_INSTRUCTIONS
+// The whole access: two ways to store the same elements are otherwise made one, of single ones.
+BOLT void store_whole(void* to, uint4 v) {
+  asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+BOLT void store_whole(void* to, uint2 v) {
+  asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
+}
+BOLT void store_whole(void* to, unsigned v) { asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(v) : "memory"); }
+BOLT void store_whole(void* to, unsigned short v) {
+  asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory");
+}
+BOLT float from_f16(f16 v) {
+  float r;
+  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
+  return r;
+}
+BOLT f16 to_f16(float v) {
+  f16 r;
+  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+#if __CUDA_ARCH__ >= 800
+BOLT bf16 to_bf16(float v) {
+  bf16 r;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
+  return r;
+}
+BOLT float bolt_maximum(float a, float b) {
+  float r;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+BOLT float bolt_minimum(float a, float b) {
+  float r;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+  return r;
+}
+#endif
+// Off by 1 ulp at most.
+BOLT float reciprocal(float v) {
+  float r;
+  asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(v));
+  return r;
+}
+// Both halves of a product; written in C++, all that is made of them is computed with 64 bits.
+BOLT void multiply(unsigned a, unsigned b, unsigned& low, unsigned& high) {
+  asm("{\n .reg .b64 p;\n mul.wide.u32 p, %2, %3;\n mov.b64 {%0, %1}, p;\n}" : "=r"(low), "=r"(high) : "r"(a), "r"(b));
+}
+// Blocks of a cluster: where another one has what this one has at `mine`, and a word that lies there.
+BOLT void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
+BOLT void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
+BOLT unsigned place_in_block(const void* mine, int block) {
+  unsigned here = unsigned(__cvta_generic_to_shared(mine)), there;
+  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+  return there;
+}
+BOLT unsigned word_of_block(unsigned there) {
+  unsigned word;
+  asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(word) : "r"(there) : "memory");
+  return word;
+}
+#endif
+
+)";
+
+constexpr std::string_view kMemory =
+    R"(// The arguments of several launches that are one (lists.h): block b is of the last of them that begins at or
 // before it.
 template <int kArguments, int kMost>
 struct List {
@@ -56,26 +128,16 @@ BOLT pack<T, N> get_within(const T* from, int begin, int end) {
   for (int i = 0; i < N; ++i) p.at[i] = i >= begin && i < end ? from[i] : T(0);
   return p;
 }
-// The whole access is spelled out: two ways to store the same elements are otherwise made one, of single ones.
 template <typename T, int N>
 BOLT void put_within(T* to, const pack<T, N>& v, int begin, int end) {
   if (begin <= 0 && end >= N) {
-    if (sizeof(v) == 8) {
-      uint2 w = reinterpret_cast<const uint2&>(v);
-      asm volatile("st.global.v2.u32 [%0], {%1, %2};" ::"l"(to), "r"(w.x), "r"(w.y) : "memory");
-    }
-    if (sizeof(v) == 4)
-      asm volatile("st.global.u32 [%0], %1;" ::"l"(to), "r"(reinterpret_cast<const unsigned&>(v)) : "memory");
-    if (sizeof(v) == 2)
-      asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(reinterpret_cast<const unsigned short&>(v)) : "memory");
+    if (sizeof(v) == 8) store_whole(to, reinterpret_cast<const uint2&>(v));
+    if (sizeof(v) == 4) store_whole(to, reinterpret_cast<const unsigned&>(v));
+    if (sizeof(v) == 2) store_whole(to, reinterpret_cast<const unsigned short&>(v));
     if (sizeof(v) == 1) to[0] = v.at[0];
 #pragma unroll
-    for (int i = 0; i < int(sizeof(v)) / 16; ++i) {
-      uint4 w = reinterpret_cast<const uint4*>(&v)[i];
-      asm volatile("st.global.v4.u32 [%0], {%1, %2, %3, %4};" ::"l"(reinterpret_cast<uint4*>(to) + i), "r"(w.x),
-                   "r"(w.y), "r"(w.z), "r"(w.w)
-                   : "memory");
-    }
+    for (int i = 0; i < int(sizeof(v)) / 16; ++i)
+      store_whole(reinterpret_cast<uint4*>(to) + i, reinterpret_cast<const uint4*>(&v)[i]);
     return;
   }
 #pragma unroll
@@ -91,28 +153,12 @@ BOLT pack<T, N> all_of(T v) {
 }
 
 BOLT float from_bf16(bf16 v) { return __uint_as_float(unsigned(v) << 16); }
-#if __CUDA_ARCH__ >= 800
-BOLT bf16 to_bf16(float v) {
-  bf16 r;
-  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(r) : "f"(v));
-  return r;
-}
-#else
+#if __CUDA_ARCH__ < 800
 BOLT bf16 to_bf16(float v) {
   unsigned bits = __float_as_uint(v);
   return bf16(v != v ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 #endif
-BOLT float from_f16(f16 v) {
-  float r;
-  asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
-  return r;
-}
-BOLT f16 to_f16(float v) {
-  f16 r;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(r) : "f"(v));
-  return r;
-}
 
 // The index where it lies in [0, size), else one that does; a wanted one that does not is noted.
 BOLT i64 inside(i64 index, i64 size, bool wanted, bool& missed) {
@@ -140,19 +186,6 @@ template <typename T> BOLT T bolt_maximum(T a, T b) { return a > b || a != a ? a
 template <typename T> BOLT T bolt_minimum(T a, T b) { return a < b || a != a ? a : b; }
 template <typename T> BOLT T bolt_fmax(T a, T b) { return a > b || b != b ? a : b; }
 template <typename T> BOLT T bolt_fmin(T a, T b) { return a < b || b != b ? a : b; }
-
-#if __CUDA_ARCH__ >= 800
-BOLT float bolt_maximum(float a, float b) {
-  float r;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-BOLT float bolt_minimum(float a, float b) {
-  float r;
-  asm("min.NaN.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
-  return r;
-}
-#endif
 
 // What a whole row is divided by: two products in place of a division, which costs more than an exponential. The
 // scale keeps the inverse of the smallest and largest numbers exact enough.
@@ -203,10 +236,6 @@ BOLT T bolt_shift_right(T a, T b) {
 }
 
 // support/philox.h: the number of each position of a tensor, by seed and offset.
-// Both halves of a product; written in C++, all that is made of them is computed with 64 bits.
-BOLT void multiply(unsigned a, unsigned b, unsigned& low, unsigned& high) {
-  asm("{\n .reg .b64 p;\n mul.wide.u32 p, %2, %3;\n mov.b64 {%0, %1}, p;\n}" : "=r"(low), "=r"(high) : "r"(a), "r"(b));
-}
 BOLT uint4 philox(u64 seed, u64 counter, u64 sequence) {
   unsigned x = unsigned(counter), y = unsigned(counter >> 32), z = unsigned(sequence), w = unsigned(sequence >> 32);
   unsigned first = unsigned(seed), second = unsigned(seed >> 32);
@@ -251,12 +280,8 @@ BOLT pack<float, N> random_numbers(i64 seed, i64 offset, i64 threads, i64 vector
   return p;
 }
 
-// The approximate reciprocal is off by 1 ulp at most, and a division costs more than the exponential.
-BOLT float bolt_sigmoid(float x) {
-  float r;
-  asm("rcp.approx.f32 %0, %1;" : "=f"(r) : "f"(1.0f + expf(-x)));
-  return r;
-}
+// A division costs more than the exponential.
+BOLT float bolt_sigmoid(float x) { return reciprocal(1.0f + expf(-x)); }
 BOLT double bolt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
 // As ATen: the remainder has the divisor's sign; x / 0 is the true quotient.
@@ -339,16 +364,12 @@ BOLT T across_block(T v) {
 // Of blocks that are a cluster: each reads the others' results in their shared memory. Every reduction has memory
 // of its own (Number), so it need not be waited for that all have read, but before a block ends.
 template <typename T> union Words { T value; unsigned at[(sizeof(T) + 3) / 4]; };
-BOLT void cluster_arrive() { asm volatile("barrier.cluster.arrive.aligned;" ::: "memory"); }
-BOLT void cluster_wait() { asm volatile("barrier.cluster.wait.aligned;" ::: "memory"); }
 template <typename T>
 BOLT T of_block(const Words<T>& mine, int block) {
-  unsigned here = unsigned(__cvta_generic_to_shared(&mine)), there;
-  asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(here), "r"(block));
+  const unsigned there = place_in_block(&mine, block);
   Words<T> other;
 #pragma unroll
-  for (int i = 0; i < int(sizeof(other) / 4); ++i)
-    asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(other.at[i]) : "r"(there + 4 * i) : "memory");
+  for (int i = 0; i < int(sizeof(other) / 4); ++i) other.at[i] = word_of_block(there + 4 * i);
   return other.value;
 }
 template <typename Op, int Threads, int Blocks, int Number, typename T>
@@ -519,8 +540,9 @@ std::string philox_numbers() {
 }  // namespace
 
 std::string_view prelude() {
-  static const std::string text = std::string(kMemory) + philox_numbers() + std::string(kArithmetic) +
-                                  std::string(kReductions) + std::string(kScans);
+  static const std::string text = std::string(kTypes) + std::string(kInstructions) + std::string(kMemory) +
+                                  philox_numbers() + std::string(kArithmetic) + std::string(kReductions) +
+                                  std::string(kScans);
   return text;
 }
 
