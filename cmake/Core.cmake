@@ -56,8 +56,24 @@ if(BOLT_TESTS AND test_sources)
   add_test(NAME bolt_tests COMMAND bolt_tests)
 endif()
 
-# Runs kernels on a CUDA device, and compiles them for one without: tests/cuda/test_gpu.py.
-add_executable(run_on_gpu EXCLUDE_FROM_ALL ${PROJECT_SOURCE_DIR}/tests/cuda/run_on_gpu.cpp)
+# Runs kernels on a CUDA device, compiles them for one without, and runs them on one that is emulated:
+# tests/cuda/test_gpu.py, test_emulated.py.
+if(BOLT_TESTS)
+  add_library(emulated_gpu MODULE ${PROJECT_SOURCE_DIR}/tests/cuda/emulate/device.cpp
+                                  ${PROJECT_SOURCE_DIR}/tests/cuda/emulate/threads.cpp
+                                  ${PROJECT_SOURCE_DIR}/tests/cuda/emulate/compiler.cpp)
+  bolt_target(emulated_gpu)
+  target_compile_definitions(emulated_gpu PRIVATE BOLT_EMULATE_COMPILER="${CMAKE_CXX_COMPILER}"
+                                                  BOLT_EMULATE_DIR="${PROJECT_SOURCE_DIR}/tests/cuda/emulate")
+  target_link_libraries(emulated_gpu PRIVATE ${CMAKE_DL_LIBS})
+  # Only who opens it by its path has it for a driver.
+  target_link_options(emulated_gpu PRIVATE -Wl,-soname,libcuda.so.1)
+  set_target_properties(emulated_gpu PROPERTIES PREFIX "" LIBRARY_OUTPUT_DIRECTORY ${BOLT_PACKAGE_DIR}/bin)
+endif()
+add_executable(run_on_gpu ${PROJECT_SOURCE_DIR}/tests/cuda/run_on_gpu.cpp)
+if(NOT BOLT_TESTS)
+  set_target_properties(run_on_gpu PROPERTIES EXCLUDE_FROM_ALL ON)
+endif()
 bolt_target(run_on_gpu)
 target_include_directories(run_on_gpu PRIVATE ${PROJECT_SOURCE_DIR})
 target_link_libraries(run_on_gpu PRIVATE bolt_core)

@@ -16,7 +16,9 @@ for ((at = first; at < first + programs; at += 1000)); do
     python -m pytest -q tests/fuzz
 done
 step "building the C++ tests"
-cmake --build build --target bolt_tests --parallel "$(build_jobs)"
+cmake --build build --target bolt_tests run_on_gpu emulated_gpu --parallel "$(build_jobs)"
+step "2,000 random graphs on the emulated GPU"
+BOLT_FUZZ_SEED=$first BOLT_EMULATED_CASES=2000 python -m pytest -q tests/cuda/test_emulated.py
 for isa in $(narrower_machines); do
   step "all Python tests ($isa)"
   as_machine "$isa" python -m pytest -q tests

@@ -15,7 +15,7 @@ programs_on_narrower_machines=60
 test_environment
 
 step "building the C++ tests"
-cmake --build build --target bolt_tests --parallel "$(build_jobs)"
+cmake --build build --target bolt_tests run_on_gpu emulated_gpu --parallel "$(build_jobs)"
 machines=$(narrower_machines)
 for isa in native $machines; do
   step "C++ tests ($isa)"
