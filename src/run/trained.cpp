@@ -9,16 +9,12 @@
 #include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
-#include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <algorithm>
 
 #include "autograd/joint.h"
-#include "autograd/node_ptr.h"
 #include "record/copy.h"
 #include "record/recorder.h"
 #include "run/evaluate.h"
@@ -26,11 +22,9 @@
 
 namespace bolt::run {
 
-using autograd::make_node;
 using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
-using torch::autograd::Edge;
 using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 namespace variables = torch::autograd::impl;
@@ -80,8 +74,6 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
       constants_(std::move(constants)),
       links_(tape_, wanted_, p_, constants_) {
-  for (size_t i = 0; i < p_.gradients.size(); ++i)
-    if (p_.gradients[i] >= 0) edges_.push_back(i);
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
   can_fail_ = true;  // hooks of saved tensors may raise
   releases_gil_ = true;
@@ -131,43 +123,37 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   if (is_checkpointed()) return as_eager_.call(inputs, values, std::move(generators));
   const auto set = p_.sizes ? p_.sizes->of(values) : nullptr;
   if (set && !set->agrees) return as_eager_.call(inputs, values, std::move(generators));
-  auto node = edges_.empty() ? decltype(make_node<TrainedNode>(nullptr))()
-                             : make_node<TrainedNode>(shared_from_this());
+  std::shared_ptr<TrainedCall> call;
+  if (!links_.edges.empty())
+    call = std::make_shared<TrainedCall>(shared_from_this(), values, set, generators);
   // Once: another thread's backward pass may change the answer.
-  const bool keeps = node && (links_.inputs_are_cheap || double_backward_->may_come());
+  const bool keeps = call && (links_.inputs_are_cheap || double_backward_->may_come());
   demand_rewritable(inputs);
-  if (node) begin(*node, inputs, values, generators);
-  if (node) node->set_ = set;
-  if (keeps) keep_what_changes(*node, inputs);
+  const auto nodes = call ? call->make_nodes(inputs) : std::vector<autograd::NodePtr>();
+  if (keeps) keep_what_changes(*call, inputs);
   Tensors wholes(links_.tied.size());
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators),
-                                         [&](Tensors& fresh) { tie(node, values, fresh, wholes); });
+                                         [&](Tensors& fresh) { tie(call.get(), values, fresh, wholes); });
   for (size_t i = 0; i < links_.tied.size(); ++i)
     if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
-  give_histories(node, inputs);
-  if (node) save(*node, inputs, results);
-  if (keeps) keep_inputs(*node, inputs);
-  if (node && !keeps) remember_inputs(*node, inputs);
+  give_histories(call.get(), inputs);
+  if (call) save(*call, inputs, results);
+  if (keeps) keep_inputs(*call, inputs);
+  if (call && !keeps) remember_inputs(*call, inputs);
   Tensors out;
   for (size_t at : links_.result_of) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
   return out;
 }
 
-void Trained::tie(const autograd::NodePtr& node, const std::vector<int64_t>& values, Tensors& fresh,
+void Trained::tie(TrainedCall* call, const std::vector<int64_t>& values, Tensors& fresh,
                   Tensors& wholes) const {
   for (size_t i = 0; i < links_.tied.size(); ++i) {
     at::Tensor& t = wholes[i] =
         links_.is_own(links_.tied[i]) ? fresh[links_.tied[i]] : shown(links_.tied[i], values, fresh);
     // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
     if (t.is_view()) t = t.detach();
-    if (!node || p_.tangent_of.size() == 1 || !torch::autograd::isDifferentiableType(t.scalar_type())) {
-      torch::autograd::set_history(t, node);
-    } else {
-      const auto place = make_node<ResultNode>();
-      place->set_next_edges({Edge(node, node->add_input_metadata(t))});
-      torch::autograd::set_history(t, place);
-    }
+    if (call) call->tie(t, i);
     if (links_.is_own(links_.tied[i])) fresh[links_.tied[i]] = t;
   }
 }
@@ -184,18 +170,9 @@ void Trained::demand_rewritable(const Tensors& inputs) const {
   }
 }
 
-/// As eager's in-place operators do: what is a view is a part of what its base has become. The program has
-/// written already, and counted it; views that were made before autograd knew of it are to be asked again.
-void Trained::give_histories(const autograd::NodePtr& node, const Tensors& inputs) const {
-  for (size_t i : p_.rewritten) {
-    const at::Tensor& t = inputs[i];
-    const auto place = make_node<ResultNode>();
-    const bool of_history = t.is_view() && t.requires_grad();  // its base has one as well
-    place->set_next_edges(
-        {of_history ? variables::gradient_edge(t) : Edge(), Edge(node, node->add_input_metadata(t))});
-    variables::bump_version(t);
-    variables::rebase_history(t, Edge(place, place->add_input_metadata(t)));
-  }
+void Trained::give_histories(TrainedCall* call, const Tensors& inputs) const {
+  for (size_t r = 0; r < p_.rewritten.size(); ++r)
+    call->tie_rewritten(inputs[p_.rewritten[r]], links_.tied.size() + r);
 }
 
 /// A result that the program takes for a view.
@@ -210,11 +187,11 @@ at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, con
 }
 
 /// Hooks do not see them: eager would not have saved them.
-void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
+void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
   auto keep = [&] {
     Tensors kept = inputs;
     for (const TrainedLinks::Changing& changing : links_.changing) kept[changing.input].reset();
-    for (const at::Tensor& t : kept) node.inputs_.emplace_back(t, false);
+    for (const at::Tensor& t : kept) call.inputs_.emplace_back(t, false);
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
@@ -223,31 +200,19 @@ void Trained::keep_inputs(TrainedNode& node, const Tensors& inputs) const {
   keep();
 }
 
-void Trained::remember_inputs(TrainedNode& node, const Tensors& inputs) const {
+void Trained::remember_inputs(TrainedCall& call, const Tensors& inputs) const {
   const bool changes = std::ranges::any_of(links_.changing, &TrainedLinks::Changing::is_read);
   const bool counted =
       std::ranges::none_of(inputs, [](const at::Tensor& t) { return t.defined() && t.is_inference(); });
   if (draws_ || changes || !counted) return;  // they alone would not do
-  node.seen_.reserve(inputs.size());
+  call.seen_.reserve(inputs.size());
   const at::Tensor none;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const at::Tensor& t = inputs[i];
     const bool is_leaf = p_.gradients[i] >= 0 && t.requires_grad() && t.is_leaf();
-    node.seen_.push_back({decltype(TrainedNode::Seen::tensor)((is_leaf ? none : t).getIntrusivePtr()),
+    call.seen_.push_back({decltype(TrainedCall::Seen::tensor)((is_leaf ? none : t).getIntrusivePtr()),
                           t.defined() ? static_cast<int64_t>(t._version()) : -1});
   }
-}
-
-/// Before the run.
-void Trained::begin(TrainedNode& node, const Tensors& inputs, const std::vector<int64_t>& values,
-                    const record::CallGenerators& generators) const {
-  node.values_ = values;
-  node.generators_ = generators;
-  node.gone_.assign(p_.tangent_of.size(), false);
-  torch::autograd::edge_list edges;
-  for (size_t i : edges_)
-    edges.push_back(inputs[i].requires_grad() ? variables::gradient_edge(inputs[i]) : Edge());
-  node.set_next_edges(std::move(edges));
 }
 
 void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
@@ -267,12 +232,12 @@ void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std
   }
 }
 
-void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& results) const {
-  node.saved_.reserve(links_.saved_from.size());
+void Trained::save(TrainedCall& call, const Tensors& inputs, const Tensors& results) const {
+  call.saved_.reserve(links_.saved_from.size());
   for (const TrainedLinks::SavedFrom& from : links_.saved_from) {
     if (from.kind == TrainedLinks::SavedFrom::Kind::Input) {
       const at::Tensor& t = inputs[from.index];
-      node.saved_.emplace_back(links_.is_rewritten(from.index) ? t.detach() : t, false);
+      call.saved_.emplace_back(links_.is_rewritten(from.index) ? t.detach() : t, false);
       continue;
     }
     const at::Tensor& t = results[from.index];
@@ -282,84 +247,20 @@ void Trained::save(TrainedNode& node, const Tensors& inputs, const Tensors& resu
     const bool of_node =
         links_.shows_rewritten(from.index) ||
         (t.requires_grad() && (kind == OutKind::OutputView || (tied && p_.tangent_of.size() > 1)));
-    node.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
+    call.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
   }
 }
 
 /// What a second run would not find as this one did.
-void Trained::keep_what_changes(TrainedNode& node, const Tensors& inputs) const {
-  if (draws_) node.drawn_ = attempt_.states(node.generators_);
+void Trained::keep_what_changes(TrainedCall& call, const Tensors& inputs) const {
+  if (draws_) call.drawn_ = attempt_.states(call.generators_);
   for (const TrainedLinks::Changing& changing : links_.changing) {
     const at::Tensor input = inputs[changing.input].detach();
-    node.changing_.push_back(changing.is_read ? input.clone() : input);
+    call.changing_.push_back(changing.is_read ? input.clone() : input);
   }
 }
 
 // ---- backward ----
-
-/// The engine calls it behind each pass that keeps nothing. What results need that no pass came to yet stays.
-void TrainedNode::release_variables() {
-  const std::lock_guard lock(mutex_);
-  for (size_t k = 0; k < gone_.size(); ++k)
-    if (!gone_[k] && region_->links_.reads_saved[k]) return;
-  saved_.clear();
-  inputs_.clear();
-  seen_.clear();
-  changing_.clear();
-  released_ = true;
-}
-
-void TrainedNode::demand_held(const std::vector<bool>& given) const {
-  for (size_t k = 0; k < gone_.size(); ++k) {
-    const bool lacks = region_->links_.reads_saved[k] ? gone_[k] : released_ && !region_->links_.is_alone[k];
-    TORCH_CHECK(!given[k] || !lacks, torch::autograd::ERR_BACKWARD_TWICE);
-  }
-}
-
-/// Of the passes that need what is saved.
-bool TrainedNode::is_last(const std::vector<bool>& given) const {
-  if (torch::autograd::get_current_graph_task_keep_graph()) return false;
-  bool last = true;
-  for (size_t k = 0; k < given.size(); ++k) last &= gone_[k] || given[k] || !region_->links_.reads_saved[k];
-  return last;
-}
-
-void TrainedNode::note_gone(const std::vector<bool>& given) {
-  if (torch::autograd::get_current_graph_task_keep_graph()) return;
-  for (size_t k = 0; k < given.size(); ++k) gone_[k] = gone_[k] || given[k];
-}
-
-/// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
-/// more, which is no matter to what reads nothing of it.
-Tensors TrainedNode::unpack_saved(bool last) {
-  Tensors out;
-  out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
-  for (SavedVariable& v : saved_) {
-    out.push_back(v.unpack(getptr()));
-    if (last) v.reset_data();
-  }
-  out.resize(region_->links_.saved_from.size());
-  if (last) {
-    inputs_.clear();
-    changing_.clear();
-  }
-  return out;
-}
-
-variable_list TrainedNode::apply(variable_list&& tangents) {
-  const std::lock_guard lock(mutex_);
-  region_->double_backward_->note_pass();
-  if (c10::GradMode::is_enabled()) return apply_differentiably(tangents);
-  std::vector<bool> given;
-  for (const at::Tensor& t : tangents) given.push_back(t.defined());
-  demand_held(given);
-  Tensors all = unpack_saved(is_last(given));
-  note_gone(given);  // not where a saved tensor was written to, which raises
-  all.insert(all.end(), std::make_move_iterator(tangents.begin()), std::make_move_iterator(tangents.end()));
-  tangents.clear();
-  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  return region_->spread(region_->run_backward(std::move(all), *this), given);
-}
 
 /// All of the sizes, and lying as, the backward part takes them; zeros for the tangents that there are none
 /// of. What hooks give for a saved tensor may lie otherwise than what they were given.
@@ -378,18 +279,18 @@ Tensors Trained::complete(Tensors given, const TrainedSizes::Set* set) const {
   return given;
 }
 
-Tensors Trained::run_backward(Tensors given, const TrainedNode& node) const {
+Tensors Trained::run_backward(Tensors given, const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const bool wrapped = std::ranges::any_of(given, is_wrapped);
-  given = complete(std::move(given), node.set_.get());
-  if (wrapped) return replay_backward(given, node.values_);
-  const Ints values = p_.sizes ? p_.sizes->for_backward(node.values_) : Ints();
+  given = complete(std::move(given), call.set_.get());
+  if (wrapped) return replay_backward(given, call.values_);
+  const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
   const record::Communications told;
   try {
     return p_.backward->run_last(given, values);
   } catch (const RunEagerly& why) {
     check_nobody_was_told(told, why);
-    return replay_backward(given, node.values_);
+    return replay_backward(given, call.values_);
   }
 }
 
@@ -401,67 +302,17 @@ Tensors Trained::replay_backward(const Tensors& given, const std::vector<int64_t
 /// To the inputs. What no gradient that was given leads to is none.
 variable_list Trained::spread(Tensors gradients, const std::vector<bool>& given) const {
   variable_list out;
-  for (size_t i = 0; i < edges_.size(); ++i) {
-    const std::vector<bool>& from = p_.comes_from[edges_[i]];
+  for (size_t i = 0; i < links_.edges.size(); ++i) {
+    const std::vector<bool>& from = p_.comes_from[links_.edges[i]];
     bool any = false;
     for (size_t k = 0; k < given.size(); ++k) any |= from[k] && given[k];
-    out.push_back(any ? gradients[position(p_.backward->wanted(), p_.gradients[edges_[i]])] : at::Tensor());
+    out.push_back(any ? gradients[position(p_.backward->wanted(), p_.gradients[links_.edges[i]])]
+                      : at::Tensor());
   }
   return out;
 }
 
 // ---- gradients of gradients ----
-
-variable_list TrainedNode::apply_differentiably(const variable_list& tangents) {
-  std::vector<bool> given;
-  for (const at::Tensor& t : tangents) given.push_back(t.defined());
-  demand_held(given);
-  note_gone(given);
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  std::optional<Tensors> inputs = find_inputs();
-  TORCH_CHECK(
-      inputs,
-      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
-      "inputs were not kept, because the backward passes before this one did not need them. They are "
-      "kept from the next call on: run this step again.");
-  for (size_t k = 0; k < region_->edges_.size(); ++k)
-    if (at::Tensor& t = (*inputs)[region_->edges_[k]]; !t.requires_grad() && next_edge(k).is_valid())
-      variables::set_gradient_edge(t, next_edge(k));
-  if (!drawn_) return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
-  record::GeneratorStates now = region_->attempt_.states(generators_);
-  const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
-  drawn_->put_back();
-  return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
-}
-
-/// As they were when the region ran; without their history where they are not kept with it.
-std::optional<Tensors> TrainedNode::find_inputs() const {
-  const auto& changing = region_->links_.changing;
-  Tensors found;
-  for (const SavedVariable& v : inputs_) found.push_back(v.unpack());
-  for (size_t i = 0; i < changing_.size(); ++i) found[changing[i].input] = changing_[i].clone();
-  if (!inputs_.empty()) return found;
-  for (size_t i = 0; i < seen_.size(); ++i) {
-    auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
-    const bool was_defined = seen_[i].version >= 0;
-    if (was_defined && !now.defined()) now = leaf_behind(i);
-    if (now.defined() != was_defined) return std::nullopt;
-    found.push_back(now.defined() ? now.detach() : now);
-    const bool changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input) != changing.end();
-    if (changes) found[i] = found[i].clone();
-    if (!changes && now.defined() && now._version() != seen_[i].version) return std::nullopt;
-  }
-  return found.empty() ? std::nullopt : std::optional(std::move(found));
-}
-
-/// Autograd holds those by itself.
-at::Tensor TrainedNode::leaf_behind(size_t input) const {
-  const auto at = std::ranges::find(region_->edges_, input);
-  if (at == region_->edges_.end()) return {};
-  const auto& node = next_edge(static_cast<size_t>(at - region_->edges_.begin())).function;
-  const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
-  return leaf ? leaf->variable : at::Tensor();
-}
 
 /// The run once more, where autograd sees it, and its gradients so that they can be differentiated.
 variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
@@ -470,7 +321,7 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
   // Each apart from what it was made of: one input may be made of another. And from what is made of it in
   // place.
   Tensors from;
-  for (size_t edge : edges_) {
+  for (size_t edge : links_.edges) {
     from.push_back(inputs[edge] = at::alias(inputs[edge]));
     if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
   }
@@ -489,7 +340,7 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
     of.push_back(results[i]);
     with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
   }
-  if (of.empty()) return variable_list(edges_.size());
+  if (of.empty()) return variable_list(links_.edges.size());
   return torch::autograd::grad(of, from, with, true, true, true);
 }
 

@@ -2,6 +2,7 @@
 #include "run/trained_links.h"
 
 #include <cstdint>
+#include <map>
 #include <span>
 #include <utility>
 
@@ -26,6 +27,7 @@ TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted
   for (TensorId id : wanted_) result_of.push_back(position(p_.forward->wanted(), id));
   find_saved(constants);
   find_tangents();
+  find_groups();
   find_readers_of_saved();
   find_views();
   find_changing(constants);
@@ -76,6 +78,27 @@ void TrainedLinks::find_tangents() {
     if (results[whole].sizes.size() != info.sizes.size())
       throw_unsupported("results that show one memory in ways of which none is the first");
     tied.push_back(whole);
+  }
+}
+
+void TrainedLinks::find_groups() {
+  const size_t count = p_.tangent_of.size();
+  const auto device = [&](size_t tangent) {
+    return info_of(p_.backward->tape(), p_.backward->tape().inputs[p_.saved.size() + tangent]).device;
+  };
+  bool one_device = true;
+  std::map<std::vector<bool>, Group> by_tangents;
+  for (size_t k = 1; p_.backward && k < count; ++k) one_device &= device(k) == device(0);
+  for (size_t i = 0; i < p_.gradients.size(); ++i) {
+    if (p_.gradients[i] < 0) continue;
+    const auto from = one_device ? p_.comes_from[i] : std::vector<bool>(count, true);
+    by_tangents[from].edges.push_back(edges.size());
+    edges.push_back(i);
+  }
+  for (auto& [from, group] : by_tangents) {
+    for (size_t k = 0; k < count; ++k)
+      if (from[k]) group.tangents.push_back(k);
+    groups.push_back(std::move(group));
   }
 }
 

@@ -47,6 +47,16 @@ class TrainedLinks {
   TrainedLinks(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                const TrainedParts& parts, const std::unordered_map<int, at::Tensor>& constants);
 
+  /// Inputs of the run that are given a gradient.
+  std::vector<size_t> edges;
+  /// Those, by the tangents that lead to them. Where results lie on several devices it is one group, since
+  /// what they are told of would have to be waited for.
+  struct Group {
+    std::vector<size_t> tangents;
+    std::vector<size_t> edges;  ///< places in `edges`
+  };
+  std::vector<Group> groups;
+
   /// Where a saved tensor is found after the forward part has run.
   struct SavedFrom {
     enum class Kind : uint8_t { Input, Result } kind;
@@ -87,6 +97,7 @@ class TrainedLinks {
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();
+  void find_groups();
   void find_readers_of_saved();
   void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();

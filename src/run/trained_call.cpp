@@ -1,0 +1,308 @@
+// run/trained_call.cpp: see trained_call.h.
+#include "run/trained_call.h"
+
+#include <ATen/ops/add.h>
+#include <c10/util/ScopeExit.h>
+#include <torch/csrc/autograd/VariableTypeUtils.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "run/trained.h"
+
+namespace bolt::run {
+
+using autograd::make_node;
+using autograd::NodePtr;
+using torch::autograd::Edge;
+using torch::autograd::edge_list;
+using torch::autograd::Node;
+using torch::autograd::SavedVariable;
+using torch::autograd::variable_list;
+namespace variables = torch::autograd::impl;
+
+// ---- forward ----
+
+TrainedCall::TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
+                         std::shared_ptr<const TrainedSizes::Set> set, record::CallGenerators generators)
+    : region_(std::move(region)),
+      generators_(std::move(generators)),
+      values_(std::move(values)),
+      set_(std::move(set)),
+      gone_(region_->p_.tangent_of.size(), false) {}
+
+std::vector<NodePtr> TrainedCall::make_nodes(const Tensors& inputs) {
+  std::vector<NodePtr> nodes;
+  const TrainedLinks& links = region_->links_;
+  for (size_t g = 0; g < links.groups.size(); ++g) {
+    const auto node = make_node<TrainedNode>(shared_from_this(), g);
+    edge_list next;
+    for (size_t edge : links.groups[g].edges) {
+      const at::Tensor& input = inputs[links.edges[edge]];
+      next.push_back(input.requires_grad() ? variables::gradient_edge(input) : Edge());
+    }
+    node->set_next_edges(std::move(next));
+    nodes_.push_back(node.get());
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+edge_list TrainedCall::edges_to_groups(size_t tangent, const at::Tensor& of) const {
+  edge_list edges;
+  for (size_t g = 0; g < nodes_.size(); ++g)
+    if (std::ranges::find(region_->links_.groups[g].tangents, tangent) !=
+        region_->links_.groups[g].tangents.end())
+      edges.emplace_back(nodes_[g]->getptr(), torch::autograd::isDifferentiableType(of.scalar_type())
+                                                  ? nodes_[g]->add_input_metadata(of)
+                                                  : nodes_[g]->add_input_metadata(Node::undefined_input()));
+  return edges;
+}
+
+void TrainedCall::tie(at::Tensor& t, size_t tangent) {
+  if (gone_.size() == 1) return torch::autograd::set_history(t, nodes_[0]->getptr());
+  edge_list edges = edges_to_groups(tangent, t);
+  if (!torch::autograd::isDifferentiableType(t.scalar_type())) return;
+  const auto place = make_node<ResultNode>(shared_from_this(), tangent, false);
+  place->set_next_edges(std::move(edges));
+  torch::autograd::set_history(t, place);
+}
+
+void TrainedCall::tie_rewritten(const at::Tensor& t, size_t tangent) {
+  const auto place = make_node<ResultNode>(shared_from_this(), tangent, true);
+  const bool of_history = t.is_view() && t.requires_grad();  // its base has one as well
+  edge_list edges = edges_to_groups(tangent, t);
+  edges.insert(edges.begin(), of_history ? variables::gradient_edge(t) : Edge());
+  place->set_next_edges(std::move(edges));
+  variables::bump_version(t);
+  variables::rebase_history(t, Edge(place, place->add_input_metadata(t)));
+}
+
+// ---- nodes ----
+
+TrainedNode::~TrainedNode() {
+  const std::lock_guard lock(call_->nodes_mutex_);
+  if (group_ < call_->nodes_.size()) call_->nodes_[group_] = nullptr;
+}
+
+variable_list TrainedNode::apply(variable_list&& tangents) {
+  return call_->gradients_of(group_, std::move(tangents), getptr());
+}
+
+/// The engine calls it behind each pass that keeps nothing.
+void TrainedNode::release_variables() { call_->release(); }
+
+variable_list ResultNode::apply(variable_list&& gradients) {
+  const at::Tensor gradient = std::move(gradients[0]);
+  gradients.clear();
+  at::Tensor of_base;
+  // Of a view; what is undefined, all of the base's is.
+  if (is_rewritten_ && next_edge(0).is_valid() && gradient.defined())
+    of_base = gradient.new_zeros(gradient.sizes());
+  // Nothing holds it but the call, so that it goes when its last reader has run.
+  variable_list all(num_outputs(), call_->tell(tangent_, gradient) ? at::Tensor() : gradient);
+  if (is_rewritten_) all[0] = std::move(of_base);
+  return all;
+}
+
+/// Where there is but one node, the engine tells it.
+bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient) {
+  const int id = torch::autograd::get_current_graph_task_id();
+  if (id < 0 || !gradient.defined() || region_->links_.groups.size() == 1) return false;
+  const std::lock_guard lock(mutex_);
+  pass_of(id).tangents[tangent] = gradient;
+  return true;
+}
+
+TrainedCall::Pass& TrainedCall::pass_of(int id) {
+  const auto known = std::ranges::find(passes_, id, &Pass::id);
+  if (known != passes_.end()) return *known;
+  const TrainedLinks& links = region_->links_;
+  return passes_.emplace_back(Pass{id, Tensors(gone_.size()), variable_list(links.edges.size()),
+                                   std::vector<bool>(links.groups.size())});
+}
+
+TrainedCall::Pass TrainedCall::take_pass(int id) {
+  Pass pass = std::move(pass_of(id));
+  std::erase_if(passes_, [&](const Pass& p) { return p.id == id; });
+  return pass;
+}
+
+variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, const NodePtr& node) {
+  const std::lock_guard lock(mutex_);
+  region_->double_backward_->note_pass();
+  const TrainedLinks::Group& links = region_->links_.groups[group];
+  Pass pass = take_pass(torch::autograd::get_current_graph_task_id());
+  for (size_t i = 0; i < tangents.size(); ++i)
+    if (tangents[i].defined()) pass.tangents[links.tangents[i]] = std::move(tangents[i]);
+  tangents.clear();
+  const auto is_new = [&](size_t tangent) { return pass.tangents[tangent].defined(); };
+  if (std::ranges::any_of(links.tangents, is_new)) compute(pass, node);
+  variable_list out;
+  for (size_t edge : links.edges) out.push_back(std::move(pass.gradients[edge]));
+  pass.handed_on[group] = true;
+  const std::vector<bool> to_come = groups_to_come(pass);
+  if (std::ranges::find(to_come, true) != to_come.end()) passes_.push_back(std::move(pass));
+  return out;
+}
+
+/// Those that the engine will come to in this pass, if it is the engine's.
+std::vector<bool> TrainedCall::groups_to_come(const Pass& pass) const {
+  std::vector<bool> to_come(pass.handed_on.size());
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
+  if (pass.id < 0 || !nodes) return to_come;
+  const std::lock_guard lock(nodes_mutex_);
+  for (size_t g = 0; g < to_come.size(); ++g) {
+    if (pass.handed_on[g] || !nodes->contains(nodes_[g])) continue;
+    const auto info = filter ? filter->find(nodes_[g]) : decltype(filter->find(nullptr))();
+    to_come[g] = !filter || filter->empty() || (info != filter->end() && info->second.should_execute());
+  }
+  return to_come;
+}
+
+/// Of all that was told by now, for all groups.
+void TrainedCall::compute(Pass& pass, const NodePtr& node) {
+  Tensors tangents = std::exchange(pass.tangents, Tensors(gone_.size()));
+  std::vector<bool> given;
+  for (const at::Tensor& t : tangents) given.push_back(t.defined());
+  demand_held(given);
+  variable_list computed;
+  if (c10::GradMode::is_enabled()) {
+    note_gone(given);
+    computed = differentiate(tangents);
+  } else {
+    Tensors all = unpack_saved(is_last(given), node);
+    note_gone(given);  // not where a saved tensor was written to, which raises
+    std::ranges::move(tangents, std::back_inserter(all));
+    tangents.clear();
+    const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+    computed = region_->spread(region_->run_backward(std::move(all), *this), given);
+  }
+  for (size_t edge = 0; edge < computed.size(); ++edge) {
+    at::Tensor& whole = pass.gradients[edge];
+    whole = whole.defined() && computed[edge].defined() ? at::add(whole, computed[edge])
+            : whole.defined()                           ? whole
+                                                        : std::move(computed[edge]);
+  }
+}
+
+/// What results need that no pass came to yet stays.
+void TrainedCall::release() {
+  // Another pass is at work, and comes here itself.
+  const std::unique_lock lock(mutex_, std::try_to_lock);
+  if (!lock) return;
+  const int id = torch::autograd::get_current_graph_task_id();
+  if (id >= 0 && std::ranges::find(passes_, id, &Pass::id) != passes_.end()) return;
+  for (size_t k = 0; k < gone_.size(); ++k)
+    if (!gone_[k] && region_->links_.reads_saved[k]) return;
+  saved_.clear();
+  inputs_.clear();
+  seen_.clear();
+  changing_.clear();
+  released_ = true;
+}
+
+void TrainedCall::demand_held(const std::vector<bool>& given) const {
+  for (size_t k = 0; k < gone_.size(); ++k) {
+    const bool lacks = region_->links_.reads_saved[k] ? gone_[k] : released_ && !region_->links_.is_alone[k];
+    TORCH_CHECK(!given[k] || !lacks, torch::autograd::ERR_BACKWARD_TWICE);
+  }
+}
+
+/// Of the passes that need what is saved.
+bool TrainedCall::is_last(const std::vector<bool>& given) const {
+  if (torch::autograd::get_current_graph_task_keep_graph()) return false;
+  bool last = true;
+  for (size_t k = 0; k < given.size(); ++k) last &= gone_[k] || given[k] || !region_->links_.reads_saved[k];
+  return last;
+}
+
+void TrainedCall::note_gone(const std::vector<bool>& given) {
+  if (torch::autograd::get_current_graph_task_keep_graph()) return;
+  for (size_t k = 0; k < given.size(); ++k) gone_[k] = gone_[k] || given[k];
+}
+
+/// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
+/// more, which is no matter to what reads nothing of it.
+Tensors TrainedCall::unpack_saved(bool last, const NodePtr& node) {
+  Tensors out;
+  out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
+  for (SavedVariable& v : saved_) {
+    out.push_back(v.unpack(node));
+    if (last) v.reset_data();
+  }
+  out.resize(region_->links_.saved_from.size());
+  if (last) {
+    inputs_.clear();
+    changing_.clear();
+  }
+  return out;
+}
+
+variable_list TrainedCall::differentiate(const variable_list& tangents) {
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  const edge_list next = edges();
+  std::optional<Tensors> inputs = find_inputs(next);
+  TORCH_CHECK(
+      inputs,
+      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
+      "inputs were not kept, because the backward passes before this one did not need them. They are "
+      "kept from the next call on: run this step again.");
+  const std::vector<size_t>& to = region_->links_.edges;
+  for (size_t k = 0; k < to.size(); ++k)
+    if (at::Tensor& t = (*inputs)[to[k]]; !t.requires_grad() && next[k].is_valid())
+      variables::set_gradient_edge(t, next[k]);
+  if (!drawn_) return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
+  record::GeneratorStates now = region_->attempt_.states(generators_);
+  const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
+  drawn_->put_back();
+  return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
+}
+
+/// As they were when the region ran; without their history where they are not kept with it.
+std::optional<Tensors> TrainedCall::find_inputs(const edge_list& edges) const {
+  const auto& changing = region_->links_.changing;
+  Tensors found;
+  for (const SavedVariable& v : inputs_) found.push_back(v.unpack());
+  for (size_t i = 0; i < changing_.size(); ++i) found[changing[i].input] = changing_[i].clone();
+  if (!inputs_.empty()) return found;
+  for (size_t i = 0; i < seen_.size(); ++i) {
+    auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
+    const bool was_defined = seen_[i].version >= 0;
+    if (was_defined && !now.defined()) now = leaf_behind(i, edges);
+    if (now.defined() != was_defined) return std::nullopt;
+    found.push_back(now.defined() ? now.detach() : now);
+    const bool changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input) != changing.end();
+    if (changes) found[i] = found[i].clone();
+    if (!changes && now.defined() && now._version() != seen_[i].version) return std::nullopt;
+  }
+  return found.empty() ? std::nullopt : std::optional(std::move(found));
+}
+
+/// Autograd holds those by itself.
+at::Tensor TrainedCall::leaf_behind(size_t input, const edge_list& edges) const {
+  const std::vector<size_t>& to = region_->links_.edges;
+  const auto at = std::ranges::find(to, input);
+  if (at == to.end()) return {};
+  const auto& node = edges[static_cast<size_t>(at - to.begin())].function;
+  const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
+  return leaf ? leaf->variable : at::Tensor();
+}
+
+/// By edge; none where nothing leads any more.
+edge_list TrainedCall::edges() const {
+  const TrainedLinks& links = region_->links_;
+  edge_list all(links.edges.size());
+  const std::lock_guard lock(nodes_mutex_);
+  for (size_t g = 0; g < nodes_.size(); ++g)
+    for (size_t i = 0; nodes_[g] && i < links.groups[g].edges.size(); ++i)
+      all[links.groups[g].edges[i]] = nodes_[g]->next_edge(i);
+  return all;
+}
+
+}  // namespace bolt::run

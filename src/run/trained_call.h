@@ -1,0 +1,142 @@
+// run/trained_call.h
+// What one call of a region that gradients are needed of leaves for its backward passes, and its nodes in
+// autograd's graph.
+//
+// Results lead to different inputs: q to the weight of q, a loss of two to the head that it is of. A pass
+// that comes to one of them must not come to what the others are made of, since hooks there would be called
+// with no gradient. So the inputs are taken together that the same results lead to, and each such group has a
+// node. The backward part runs once all the same, when a pass comes to the first of the nodes: results have
+// nodes in front of these, which tell of their gradients, and the engine calls those first, by their numbers.
+// What a result that it calls afterwards adds, as one on another device, is computed and added when it is
+// there.
+//
+//     results            r0      r1          each tells of its gradient (ResultNode)
+//                       /  \    /  \         .
+//     groups of inputs g0    g1     g2       by the results that lead there (TrainedNode)
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "autograd/node_ptr.h"
+#include "record/generators.h"
+#include "run/trained_sizes.h"
+
+namespace bolt::run {
+
+class Trained;
+class TrainedCall;
+
+/// The way to the inputs of one group. Its inputs are the group's tangents that tie() has come to.
+class TrainedNode final : public torch::autograd::Node {
+ public:
+  TrainedNode(std::shared_ptr<TrainedCall> call, size_t group) : call_(std::move(call)), group_(group) {}
+  ~TrainedNode() override;
+
+  std::string name() const override { return "TorchboltBackward"; }
+  void release_variables() override;
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& tangents) override;
+
+  const std::shared_ptr<TrainedCall> call_;
+  const size_t group_;
+};
+
+/// The place in autograd's graph of one result among several: hooks of a result are not called in a pass that
+/// does not come to it, though it comes to nodes that it leads to.
+///
+/// That of an input which the region has written to has an edge in front for what the input was before, as
+/// eager's in-place operators have: where the input is a view, autograd takes it for one of its base. That
+/// gradient is 0 here; it comes from the other nodes.
+class ResultNode final : public torch::autograd::Node {
+ public:
+  ResultNode(std::shared_ptr<TrainedCall> call, size_t tangent, bool is_rewritten)
+      : call_(std::move(call)), tangent_(tangent), is_rewritten_(is_rewritten) {}
+
+  std::string name() const override { return "TorchboltBackward"; }
+
+ private:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& gradients) override;
+
+  const std::shared_ptr<TrainedCall> call_;
+  const size_t tangent_;
+  const bool is_rewritten_;
+};
+
+class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
+ public:
+  TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
+              std::shared_ptr<const TrainedSizes::Set> set, record::CallGenerators generators);
+  /// Leading to where the inputs come from, so before the run. Whoever asks holds them until it is over.
+  std::vector<autograd::NodePtr> make_nodes(const std::vector<at::Tensor>& inputs);
+
+  /// Gives `t`, the tangent's tensor, its history. Tangents come one after another, in their order.
+  void tie(at::Tensor& t, size_t tangent);
+  /// The same for an input that the run wrote to, as eager's in-place operators do: what is a view is a part
+  /// of what its base has become. The program has written already, and counted it; views that were made
+  /// before autograd knew of it are to be asked again.
+  void tie_rewritten(const at::Tensor& input, size_t tangent);
+
+ private:
+  friend class Trained;
+  friend class TrainedNode;
+  friend class ResultNode;
+
+  /// One backward pass, as far as it has come.
+  struct Pass {
+    int id;
+    std::vector<at::Tensor> tangents;          ///< told of by results, and not used yet
+    torch::autograd::variable_list gradients;  ///< by edge: not handed on yet
+    std::vector<bool> handed_on;               ///< by group
+  };
+
+  torch::autograd::edge_list edges_to_groups(size_t tangent, const at::Tensor& of) const;
+  bool tell(size_t tangent, const at::Tensor& gradient);
+  torch::autograd::variable_list gradients_of(size_t group, torch::autograd::variable_list&& tangents,
+                                              const autograd::NodePtr& node);
+  void compute(Pass& pass, const autograd::NodePtr& node);
+  std::vector<bool> groups_to_come(const Pass& pass) const;
+  Pass& pass_of(int id);
+  Pass take_pass(int id);
+  torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents);
+  void demand_held(const std::vector<bool>& given) const;
+  bool is_last(const std::vector<bool>& given) const;
+  void note_gone(const std::vector<bool>& given);
+  std::vector<at::Tensor> unpack_saved(bool last, const autograd::NodePtr& node);
+  std::optional<std::vector<at::Tensor>> find_inputs(const torch::autograd::edge_list& edges) const;
+  at::Tensor leaf_behind(size_t input, const torch::autograd::edge_list& edges) const;
+  torch::autograd::edge_list edges() const;
+  void release();
+
+  const std::shared_ptr<const Trained> region_;
+  std::vector<torch::autograd::SavedVariable> saved_;
+  std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
+  struct Seen {
+    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
+        tensor;       ///< none: a leaf given a gradient, or undefined
+    int64_t version;  ///< -1: it is undefined
+  };
+  std::vector<Seen> seen_;  ///< those that are not kept
+  // As they were before the run, where inputs are kept:
+  std::optional<record::GeneratorStates> drawn_;
+  std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
+  record::CallGenerators generators_;
+  std::vector<int64_t> values_;                   ///< of the region's symbols
+  std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
+  std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
+  bool released_ = false;
+  std::vector<Pass> passes_;  ///< under way
+  std::mutex mutex_;          ///< of all of the above
+
+  // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
+  mutable std::mutex nodes_mutex_;
+  std::vector<TrainedNode*> nodes_;  ///< by group; null: nothing leads there any more
+};
+
+}  // namespace bolt::run

@@ -1,0 +1,128 @@
+# tests/training/test_paths_of_results.py
+"""A pass through one of several results comes to what that one is made of, and to nothing else, as in eager's graph."""
+
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+
+import torchbolt
+
+
+@pytest.fixture(autouse=True)
+def start():
+    torch.manual_seed(0)
+    torchbolt.reset()
+
+
+def two_heads(trunk, left, right, x):
+    h = torch.tanh(x @ trunk)
+    return (h @ left).square().sum(-1), (h @ right).sin().sum(-1)
+
+
+def noted(fn, use):
+    """What hooks of the leaves see, and the gradients."""
+    torch.manual_seed(1)
+    leaves = [torch.randn(4, 4, dtype=torch.float64, requires_grad=True) for _ in range(3)]
+    x = torch.randn(5, 4, dtype=torch.float64)
+    seen = {"trunk": [], "left": [], "right": []}
+    for name, leaf in zip(seen, leaves, strict=True):
+        leaf.register_hook(lambda g, name=name: seen[name].append(g.clone()) or g * 2)
+    use(leaves, fn(*(leaf.clone() for leaf in leaves), x))
+    return seen, [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+
+def check(use, fn=two_heads):
+    fast = torchbolt.compile(fn)
+    want = noted(fn, use)
+    for _ in range(3):
+        torch.testing.assert_close(noted(fast, use), want)
+    stats = torchbolt.stats()
+    assert (stats["eager_fallbacks"], stats["graph_breaks"]) == (0, 0)
+    assert "Replayed" not in str(torchbolt.explain(fast))
+    return want
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_one_of_two(which):
+    seen, _ = check(lambda leaves, results: results[which].sum().backward())
+    assert [len(seen[name]) for name in ("trunk", "left", "right")] == [1, 1 - which, which]
+
+
+def test_each_in_turn():
+    def use(leaves, results):
+        results[0].sum().backward(retain_graph=True)
+        results[1].sum().backward()
+
+    check(use)
+
+
+def test_both_at_once():
+    check(lambda leaves, results: (results[0] * results[1]).sum().backward())
+
+
+def test_some_inputs():
+    def use(leaves, results):
+        leaves[1].grad = torch.autograd.grad((results[0] * results[1]).sum(), leaves[1])[0]
+
+    check(use)
+
+
+def test_gradients_of_gradients():
+    def use(leaves, results):
+        (first,) = torch.autograd.grad(results[0].sum(), leaves[:1], create_graph=True)
+        (first.square().sum() + results[1].sum()).backward()
+
+    check(use)
+
+
+def test_independent_results():
+    def apart(a, b, c, x):
+        c.neg_()
+        return x @ a, b.exp()
+
+    check(lambda leaves, results: results[0].sum().backward(), apart)
+    check(lambda leaves, results: results[1].sum().backward(), apart)
+
+
+def test_a_result_that_the_engine_comes_to_late():
+    """Its nodes were made in another thread, where numbers begin anew, so the engine takes them for older ones."""
+
+    def use(leaves, results):
+        late = []
+
+        def work():
+            late.append((results[1] * 3).sum())
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        (results[0].sum() + late[0]).backward()
+
+    check(use)
+
+
+def test_a_result_that_is_gone():
+    def use(leaves, results):
+        results[1].sum()
+        first = results[0]
+        del results
+        gc.collect()
+        first.sum().backward()
+
+    check(use)
+
+
+def test_nothing_stays():
+    fast = torchbolt.compile(two_heads)
+    for use in (lambda r: r[0].sum().backward(), lambda r: (r[0] + r[1]).sum().backward(), lambda r: None):
+        leaves = [torch.randn(4, 4, requires_grad=True) for _ in range(3)]
+        x = torch.randn(5, 4)
+        results = fast(*leaves, x)
+        use(results)
+        gone = [weakref.ref(t) for t in (*leaves, *results, x)]
+        del leaves, results, x
+        gc.collect()
+        assert [r() for r in gone] == [None] * len(gone)
