@@ -58,9 +58,9 @@ struct TensorOut {
 struct Lowered {
   std::unique_ptr<graph::Graph> graph;
   std::vector<ExternCall> calls;
-  std::vector<int> inputs;  // per graph input: the tape input it is
-  std::vector<int>
-      written_apart;  // graph inputs that are written, but whose versions count no write (t.data)
+  std::vector<int> inputs;          // per graph input: the tape input it is
+  std::vector<int> counted_writes;  // by graph input: how often its version counts that it is written (not:
+                                    // t.data); or empty
   std::vector<TensorOut> outputs;   // one per wanted tensor, then storages that several of them are views of
   std::vector<TensorOut> reshaped;  // inputs that became views of themselves (x.t_()): done last
   std::unordered_map<int, at::Tensor>

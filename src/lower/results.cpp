@@ -4,8 +4,10 @@
 #include <algorithm>
 #include <iterator>
 #include <set>
+#include <unordered_map>
 #include <utility>
 
+#include "record/operator_facts.h"
 #include "support/error.h"
 
 namespace bolt::lower {
@@ -14,6 +16,33 @@ namespace {
 using graph::Type;
 using record::TensorId;
 using record::TensorInfo;
+
+/// Does it, or what it is a view of, count the writes to it by itself (t.data)?
+bool counts_apart(const record::Tape& tape, TensorId id) {
+  while (id >= 0) {
+    const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+    if (info.producer < 0) return false;
+    const record::Entry& e = tape.entries[static_cast<size_t>(info.producer)];
+    if (e.own_version) return true;
+    TensorId shown = -1;
+    for (const record::Arg& arg : e.args)
+      for (TensorId t : arg.tensors)
+        if (t >= 0 && t < id && tape.tensors[static_cast<size_t>(t)].storage == info.storage) shown = t;
+    id = shown;
+  }
+  return false;
+}
+
+/// By storage: how often versions count that it is written to; not what turns a tensor (announce_reshaped).
+std::unordered_map<int, int> counted_writes(const record::Tape& tape) {
+  std::unordered_map<int, int> counted;
+  for (const record::Entry& e : tape.entries)
+    for (int argument : record::written_arguments(e))
+      for (TensorId id : e.args[static_cast<size_t>(argument)].tensors)
+        if (id >= 0 && !e.facts->turns && !record::counts_no_write(e) && !counts_apart(tape, id))
+          ++counted[tape.tensors[static_cast<size_t>(id)].storage];
+  return counted;
+}
 
 void demand_same_type(const TensorInfo& view, const TensorInfo& base) {
   if (view.dtype != base.dtype)
@@ -105,10 +134,7 @@ void give_outputs(Windows& w, const std::vector<TensorId>& wanted) {
 }
 
 void write_back(Windows& w) {
-  // Few programs do: an optimizer's writes are not looked through for each of its parameters.
-  const bool some_count_apart =
-      std::any_of(w.tape.entries.begin(), w.tape.entries.end(),
-                  [](const record::Entry& e) { return e.own_version || record::counts_no_write(e); });
+  const auto counted = counted_writes(w.tape);
   for (TensorId id : w.tape.inputs) {
     if (!w.is_written(id) || w.root_of(id) != id || w.is_constant(id)) continue;
     int graph_input = -1;
@@ -116,8 +142,9 @@ void write_back(Windows& w) {
       if (w.out.inputs[i] == w.tape.tensors[id].input) graph_input = static_cast<int>(i);
     w.out.graph->inputs[graph_input].kind = graph::InputKind::Arg;  // changes from call to call by itself
     w.out.graph->outputs.push_back({w.read(id), graph_input});
-    if (some_count_apart && record::is_written_apart(w.tape, w.tape.tensors[id].storage))
-      w.out.written_apart.push_back(graph_input);
+    const auto writes = counted.find(w.tape.tensors[id].storage);
+    w.out.counted_writes.resize(w.out.inputs.size());
+    w.out.counted_writes[static_cast<size_t>(graph_input)] = writes == counted.end() ? 0 : writes->second;
   }
 }
 

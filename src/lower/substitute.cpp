@@ -7,7 +7,7 @@ Lowered without_graph(const Lowered& lowered) {
   Lowered rest;
   rest.calls = lowered.calls;
   rest.inputs = lowered.inputs;
-  rest.written_apart = lowered.written_apart;
+  rest.counted_writes = lowered.counted_writes;
   rest.outputs = lowered.outputs;
   rest.reshaped = lowered.reshaped;
   rest.constants = lowered.constants;

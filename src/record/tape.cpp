@@ -46,38 +46,6 @@ bool needs_gradients(const Tape& tape) {
                      [&](const Entry& e) { return writes_gradients(tape, e); });
 }
 
-namespace {
-
-/// Does it, or what it is a view of, count the writes to it by itself?
-bool counts_apart(const Tape& tape, TensorId id) {
-  while (id >= 0) {
-    const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
-    if (info.producer < 0) return false;
-    const Entry& e = tape.entries[static_cast<size_t>(info.producer)];
-    if (e.own_version) return true;
-    TensorId shown = -1;
-    for (const Arg& arg : e.args)
-      for (TensorId t : arg.tensors)
-        if (t >= 0 && t < id && tape.tensors[static_cast<size_t>(t)].storage == info.storage) shown = t;
-    id = shown;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool is_written_apart(const Tape& tape, int storage) {
-  bool any = false;
-  for (const Entry& e : tape.entries)
-    for (int argument : written_arguments(e))
-      for (TensorId id : e.args[static_cast<size_t>(argument)].tensors) {
-        if (id < 0 || tape.tensors[static_cast<size_t>(id)].storage != storage) continue;
-        if (!counts_no_write(e) && !counts_apart(tape, id)) return false;
-        any = true;
-      }
-  return any;
-}
-
 bool counts_no_write(const Entry& entry) { return !entry.facts->written_in_training.empty(); }
 
 }  // namespace bolt::record

@@ -115,9 +115,6 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 /// Normalisations write running statistics without a word to whoever looks for writes.
 bool counts_no_write(const Entry& entry);
 
-/// Is what is written to this storage only written by those, or through tensors that count apart (t.data)?
-bool is_written_apart(const Tape& tape, int storage);
-
 struct SourceLine {
   Interned file, function;
   int line = 0;

@@ -47,11 +47,9 @@ void give_views(const Lowered& lowered, const std::vector<Result>& results, cons
 
 void announce_write(const Lowered& lowered, const Tensors& inputs, int graph_input) {
   const at::Tensor& t = inputs[static_cast<size_t>(graph_input)];
-  const auto& apart = lowered.written_apart;
-  if (std::find(apart.begin(), apart.end(), graph_input) == apart.end())
-    t.unsafeGetTensorImpl()->bump_version();
-  else
-    guard::note_handed_out(t);
+  const int counted = lowered.counted_writes[static_cast<size_t>(graph_input)];
+  for (int i = 0; i < counted; ++i) t.unsafeGetTensorImpl()->bump_version();
+  if (counted == 0) guard::note_handed_out(t);
 }
 
 void announce_reshaped(const Lowered& lowered, const Tensors& inputs) {

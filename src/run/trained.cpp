@@ -132,11 +132,14 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   const auto nodes = call ? call->make_nodes(inputs) : std::vector<autograd::NodePtr>();
   if (keeps) keep_what_changes(*call, inputs);
   Tensors wholes(links_.tied.size());
-  Tensors results = p_.forward->run_tied(inputs, values, std::move(generators),
-                                         [&](Tensors& fresh) { tie(call.get(), values, fresh, wholes); });
+  // Before there are views of what was written: who asks one for its history makes it out of the history that
+  // its base has by then.
+  Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
+    tie(call.get(), values, fresh, wholes);
+    give_histories(call.get(), inputs);
+  });
   for (size_t i = 0; i < links_.tied.size(); ++i)
     if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
-  give_histories(call.get(), inputs);
   if (call) save(*call, inputs, results);
   if (keeps) keep_inputs(*call, inputs);
   if (call && !keeps) remember_inputs(*call, inputs);

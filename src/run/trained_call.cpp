@@ -11,6 +11,8 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "run/trained.h"
 
@@ -49,6 +51,11 @@ std::vector<NodePtr> TrainedCall::make_nodes(const Tensors& inputs) {
     nodes_.push_back(node.get());
     nodes.push_back(node);
   }
+  for (size_t i : region_->p_.rewritten) {
+    const at::Tensor& t = inputs[i];
+    const bool of_history = t.is_view() && t.requires_grad();  // its base has one as well
+    rewritten_from_.push_back(of_history ? variables::gradient_edge(t) : Edge());
+  }
   return nodes;
 }
 
@@ -74,11 +81,10 @@ void TrainedCall::tie(at::Tensor& t, size_t tangent) {
 
 void TrainedCall::tie_rewritten(const at::Tensor& t, size_t tangent) {
   const auto place = make_node<ResultNode>(shared_from_this(), tangent, true);
-  const bool of_history = t.is_view() && t.requires_grad();  // its base has one as well
   edge_list edges = edges_to_groups(tangent, t);
-  edges.insert(edges.begin(), of_history ? variables::gradient_edge(t) : Edge());
+  Edge& from = rewritten_from_[tangent - (gone_.size() - rewritten_from_.size())];
+  edges.insert(edges.begin(), std::exchange(from, Edge()));
   place->set_next_edges(std::move(edges));
-  variables::bump_version(t);
   variables::rebase_history(t, Edge(place, place->add_input_metadata(t)));
 }
 

@@ -79,8 +79,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   /// Gives `t`, the tangent's tensor, its history. Tangents come one after another, in their order.
   void tie(at::Tensor& t, size_t tangent);
   /// The same for an input that the run wrote to, as eager's in-place operators do: what is a view is a part
-  /// of what its base has become. The program has written already, and counted it; views that were made
-  /// before autograd knew of it are to be asked again.
+  /// of what its base has become. The program has written already, and counted its writes.
   void tie_rewritten(const at::Tensor& input, size_t tangent);
 
  private:
@@ -137,6 +136,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;
   std::vector<TrainedNode*> nodes_;  ///< by group; null: nothing leads there any more
+  /// While the run is under way, by rewritten input: where it came from, for one that is a view with a
+  /// history.
+  torch::autograd::edge_list rewritten_from_;
 };
 
 }  // namespace bolt::run

@@ -128,7 +128,7 @@ def everything(fn, make, seed):
         if base is None and r.requires_grad and x.requires_grad and r is not x:
             grads.append(torch.autograd.grad(r.sum(), x, retain_graph=True, allow_unused=True))
     sum(r.sin().sum() for r in seen if r.requires_grad).backward()
-    shown = [(r.requires_grad, r.is_leaf, r._is_view(), r.detach().clone()) for r in seen]
+    shown = [(r.requires_grad, r.is_leaf, r._is_view(), r._version, r.detach().clone()) for r in seen]
     return shown, grads, [t.grad for t in leaves]
 
 
