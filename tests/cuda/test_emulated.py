@@ -8,7 +8,9 @@ tried without one: in every way that the product may compile a kernel, with memo
 
 from __future__ import annotations
 
+import concurrent.futures
 import ctypes
+import multiprocessing
 import os
 import pathlib
 import subprocess
@@ -50,7 +52,7 @@ def test_random_graphs():
     assert "WRONG" not in _run(f"--fuzz={FIRST_SEED}:{RANDOM_GRAPHS}")
 
 
-# ---- what the emulator finds: one kernel each, of 2 blocks of 64 threads, on memory for 100 numbers
+# ---- what the emulator finds: one kernel each, of threads of 2 blocks of 64, on memory for 100 numbers
 
 
 class Emulated:
@@ -61,17 +63,29 @@ class Emulated:
         assert self.library.cuModuleLoadData(ctypes.byref(self.module), code) == 0
         assert self.library.cuModuleGetFunction(ctypes.byref(self.function), self.module, b"bolt_k") == 0
 
-    def launch(self, blocks: int, threads: int, against_end: bool = True, last_first: bool = False) -> tuple[int, str]:
-        """The driver's answer, and what it says of it."""
+    def launch(self, blocks: int, threads: int, against_end: bool = True, last_first: bool = False):
+        """The driver's answer, what it says of it, and what is in memory then."""
         self.library.emulate_as(int(against_end), int(last_first))
         memory, text = ctypes.c_uint64(), ctypes.c_char_p()
         assert self.library.cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(400)) == 0
         arguments = (ctypes.c_void_p * 1)(ctypes.addressof(memory))
         answer = self.library.cuLaunchKernel(self.function, blocks, 1, 1, threads, 1, 1, 0, None, arguments, None)
-        self.values = list((ctypes.c_float * 100).from_address(memory.value))
+        values = list((ctypes.c_float * 100).from_address(memory.value))
         self.library.cuGetErrorString(answer, ctypes.byref(text))
         assert self.library.cuMemFree_v2(memory) == 0
-        return answer, text.value.decode()
+        return answer, text.value.decode(), values
+
+
+def launched(text: str, *arguments, **options):
+    return Emulated(text).launch(*arguments, **options)
+
+
+@pytest.fixture(scope="module")
+def launch():
+    """In a process of its own: the real NVRTC does not share one with a library that is named as the driver."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=spawn) as process:
+        yield lambda *arguments, **options: process.submit(launched, *arguments, **options).result()
 
 
 def _kernel(body: str, attributes: str = "") -> str:
@@ -95,9 +109,9 @@ FOUND = {
 
 
 @pytest.mark.parametrize("name", FOUND)
-def test_what_is_wrong_is_found(name):
+def test_what_is_wrong_is_found(name, launch):
     body, message = FOUND[name]
-    answer, text = Emulated(_kernel(body)).launch(2, 64)
+    answer, text, _ = launch(_kernel(body), 2, 64)
     if message is None:
         assert answer == 0, text
     else:
@@ -105,30 +119,30 @@ def test_what_is_wrong_is_found(name):
         assert message in text, text
 
 
-def test_reads_before_memory_are_found():
-    kernel = Emulated(_kernel("x[0] = x[int(threadIdx.x) - 1];"))
-    assert "read 4 bytes before memory of 400 bytes, argument 0" in kernel.launch(1, 64, against_end=False)[1]
+def test_reads_before_memory_are_found(launch):
+    text = _kernel("x[0] = x[int(threadIdx.x) - 1];")
+    assert "read 4 bytes before memory of 400 bytes, argument 0" in launch(text, 1, 64, against_end=False)[1]
 
 
-def test_writes_into_what_alignment_leaves_over_are_found():
-    kernel = Emulated(_kernel("if (threadIdx.x == 9) x[100] = 1;"))
-    assert "wrote beside memory of 400 bytes" in kernel.launch(1, 64, against_end=False)[1]
+def test_writes_into_what_alignment_leaves_over_are_found(launch):
+    text = _kernel("if (threadIdx.x == 9) x[100] = 1;")
+    assert "wrote beside memory of 400 bytes" in launch(text, 1, 64, against_end=False)[1]
 
 
-def test_shared_memory_that_is_not_waited_for_shows_one_way_round_or_the_other():
+def test_shared_memory_that_is_not_waited_for_shows_one_way_round_or_the_other(launch):
     text = "__shared__ float t[64];\nt[threadIdx.x] = threadIdx.x;\nx[threadIdx.x] = t[threadIdx.x ^ 1];"
-    kernel = Emulated(_kernel(text))
     for last_first, without in [(False, slice(0, 64, 2)), (True, slice(1, 64, 2))]:
-        assert kernel.launch(1, 64, last_first=last_first)[0] == 0
-        assert all(v != v for v in kernel.values[without])
+        answer, _, values = launch(_kernel(text), 1, 64, last_first=last_first)
+        assert answer == 0
+        assert all(v != v for v in values[without])
 
 
-def test_a_block_of_a_cluster_is_not_read_once_it_has_ended():
-    text = "cluster_arrive();\ncluster_wait();\n__shared__ int t;\nword_of_block(place_in_block(&t, 0));"
-    kernel = Emulated(_kernel(text, " __cluster_dims__(2, 1, 1)"))
-    assert "block 1 of 2, thread 0 of 64: reads what a block shares that has ended" in kernel.launch(2, 64)[1]
-    assert kernel.launch(3, 64)[0] == 1, "blocks that are no whole clusters"
+def test_a_block_of_a_cluster_is_not_read_once_it_has_ended(launch):
+    body = "cluster_arrive();\ncluster_wait();\n__shared__ int t;\nword_of_block(place_in_block(&t, 0));"
+    text = _kernel(body, " __cluster_dims__(2, 1, 1)")
+    assert "block 1 of 2, thread 0 of 64: reads what a block shares that has ended" in launch(text, 2, 64)[1]
+    assert launch(text, 3, 64)[0] == 1, "blocks that are no whole clusters"
 
 
-def test_more_threads_than_the_bounds_are_refused():
-    assert Emulated(_kernel("")).launch(1, 96)[0] == 1
+def test_more_threads_than_the_bounds_are_refused(launch):
+    assert launch(_kernel(""), 1, 96)[0] == 1

@@ -97,8 +97,8 @@ int nvrtcVersion(int* major, int* minor) {
   return 0;
 }
 const char* nvrtcGetErrorString(int) { return "the processor's compiler failed"; }
-int nvrtcGetNumSupportedArchs(int* count) { return *count = 2, 0; }
-int nvrtcGetSupportedArchs(int* all) { return all[0] = 80, all[1] = 90, 0; }
+int nvrtcGetNumSupportedArchs(int* count) { return *count = 3, 0; }
+int nvrtcGetSupportedArchs(int* all) { return all[0] = 75, all[1] = 80, all[2] = 90, 0; }
 
 int nvrtcCreateProgram(Program** program, const char* text, const char*, int, const char* const*,
                        const char* const*) {
