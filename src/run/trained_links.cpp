@@ -155,19 +155,23 @@ void TrainedLinks::find_views() {
     const OutKind kind = results[result_of[i]].kind;
     const bool view = kind == OutKind::InputView || kind == OutKind::OutputView;
     wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
-    if (kind == OutKind::InputView && p_.differentiable[i] && is_of_function(wanted_[i]))
+    const bool shows_input = kind == OutKind::InputView || kind == OutKind::Input;
+    if (!shows_input || !p_.differentiable[i]) continue;
+    if (is_shown_by(wanted_[i], "torchbolt::function"))
       throw_unsupported("a result of an autograd.Function that shows an input");
+    if (is_shown_by(wanted_[i], "aten::detach"))
+      throw_unsupported("an input that is written to beside its history, and has another one there");
   }
   find_shown(wanted, bases);
   views.emplace(tape_, bases, wanted);
 }
 
-/// Is it what a function of the user's gave, or shown by a view of that?
-bool TrainedLinks::is_of_function(TensorId id) const {
+/// Has the operator given it, or what it is a view of?
+bool TrainedLinks::is_shown_by(TensorId id, std::string_view name) const {
   for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
        at = info_of(tape_, id).producer) {
     const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
-    if (entry.op.operator_name().name == "torchbolt::function") return true;
+    if (entry.op.operator_name().name == name) return true;
     TensorId shown = -1;
     for (const record::Arg& arg : entry.args)
       for (TensorId operand : arg.tensors)

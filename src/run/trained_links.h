@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <memory>
 #include <optional>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -93,7 +94,7 @@ class TrainedLinks {
  private:
   void find_saved(const std::unordered_map<int, at::Tensor>& constants);
   void find_views();
-  bool is_of_function(record::TensorId id) const;
+  bool is_shown_by(record::TensorId id, std::string_view name) const;
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();

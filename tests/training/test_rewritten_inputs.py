@@ -271,3 +271,37 @@ def test_a_module_whose_buffer_gets_a_history():
 
     torch.testing.assert_close(list(losses(torchbolt.compile)), list(losses(lambda m: m)))
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def detached_and_written(x, w):
+    y = x.detach()
+    y.mul_(w)
+    return y * 2
+
+
+def detached_written_and_given(x, w):
+    y = x.detach()
+    y[0].mul_(w[0])
+    return y, y * 2
+
+
+def made_of_itself(x, w):
+    total = x.mean() * w
+    y = x.detach()
+    y.sub_(total)
+    return w.sin() * y
+
+
+@pytest.mark.parametrize("program", [detached_and_written, detached_written_and_given, made_of_itself])
+def test_what_is_written_through_a_detached_tensor_has_a_history_there(program):
+    fast = torchbolt.compile(program)
+    for _ in range(3):
+        seen = []
+        for fn in (program, fast):
+            torch.manual_seed(1)
+            x, w = leaf(4, 4), leaf(4, 4)
+            results = fn(x, w)
+            results = results if isinstance(results, tuple) else (results,)
+            gradients = torch.autograd.grad(sum(r.sum() for r in results), (x, w), allow_unused=True)
+            seen.append(([r.requires_grad for r in results], gradients, x.detach()))
+        torch.testing.assert_close(seen[1], seen[0])
