@@ -57,7 +57,8 @@ std::shared_ptr<PyObject> shared(PyObject* object) {
 
 class FunctionNode final : public Node {
  public:
-  explicit FunctionNode(std::shared_ptr<PyObject> backward) : backward_(std::move(backward)) {}
+  FunctionNode(std::shared_ptr<PyObject> backward, std::vector<int64_t> ints)
+      : backward_(std::move(backward)), ints_(std::move(ints)) {}
 
   void keep(const at::Tensor& t, bool is_output) { saved_.emplace_back(t, is_output); }
   /// Of a gradient that does not come, zeros are made; an undefined one stays away.
@@ -82,8 +83,9 @@ class FunctionNode final : public Node {
     for (const SavedVariable& each : saved_) saved.push_back(each.unpack(getptr()));
     const pybind11::gil_scoped_acquire gil;
     const PyRef saved_list = as_list(saved), gradient_list = as_list(gradients);
-    PyObject* const found =
-        PyObject_CallFunctionObjArgs(backward_.get(), saved_list.get(), gradient_list.get(), nullptr);
+    const PyRef ints = PyRef::steal(pybind11::cast(ints_).release().ptr());
+    PyObject* const found = PyObject_CallFunctionObjArgs(backward_.get(), saved_list.get(), ints.get(),
+                                                         gradient_list.get(), nullptr);
     if (!found) raise();
     return tensors_in(PyRef::steal(found));
   }
@@ -108,6 +110,7 @@ class FunctionNode final : public Node {
   }
 
   const std::shared_ptr<PyObject> backward_;
+  const std::vector<int64_t> ints_;
   std::vector<SavedVariable> saved_;
   std::vector<Like> filled_;
   bool released_ = false;
@@ -125,7 +128,7 @@ at::Tensor same_again(const at::Tensor& t) {
 }
 
 std::vector<at::Tensor> without_gradients(int64_t, const Inputs&, at::TensorList outputs, at::TensorList,
-                                          const c10::List<bool>&, bool) {
+                                          c10::SymIntArrayRef, const c10::List<bool>&, bool) {
   std::vector<at::Tensor> results;
   for (const at::Tensor& t : outputs) results.push_back(same_again(t));
   return results;
@@ -140,6 +143,7 @@ torch::autograd::edge_list edges_of(const Inputs& inputs) {
 
 struct ResultsOfFunction {
   at::TensorList outputs, saved;
+  std::vector<int64_t> ints;  ///< of what else the forward pass left, those that may differ between calls
   std::vector<bool> differentiable, written;  ///< by output; written: it is an input that was written to
   bool materialize;
 };
@@ -164,7 +168,7 @@ std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& i
   if (!any || !at::GradMode::is_enabled()) return results;
   for (size_t i = 0; i < results.size(); ++i)
     if (given.written[i]) torch::autograd::check_inplace(results[i], true);
-  const auto node = make_node<FunctionNode>(std::move(backward));
+  const auto node = make_node<FunctionNode>(std::move(backward), given.ints);
   node->set_next_edges(std::move(edges));
   if (given.materialize) node->fill_up(results);
   for (size_t i = 0; i < results.size(); ++i)
@@ -179,8 +183,8 @@ std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& i
 }
 
 std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, at::TensorList outputs,
-                                       at::TensorList saved, const c10::List<bool>& differentiable,
-                                       bool materialize) {
+                                       at::TensorList saved, c10::SymIntArrayRef ints,
+                                       const c10::List<bool>& differentiable, bool materialize) {
   std::shared_ptr<PyObject> callable;
   {
     const pybind11::gil_scoped_acquire gil;
@@ -188,6 +192,7 @@ std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, a
   }
   const ResultsOfFunction given{outputs,
                                 saved,
+                                C10_AS_INTARRAYREF_SLOW(ints).vec(),
                                 {differentiable.begin(), differentiable.end()},
                                 std::vector<bool>(outputs.size(), false),
                                 materialize};
@@ -196,8 +201,8 @@ std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, a
 
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
   m.def(
-      "function(int backward, Tensor?[] inputs, Tensor(a)[] outputs, Tensor[] saved, bool[] differentiable, "
-      "bool materialize) -> Tensor(a)[]");
+      "function(int backward, Tensor?[] inputs, Tensor(a)[] outputs, Tensor[] saved, SymInt[] ints, "
+      "bool[] differentiable, bool materialize) -> Tensor(a)[]");
   m.impl("function", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(without_gradients));
   m.impl("function", c10::DispatchKey::Autograd, TORCH_FN(with_gradients));
 }
@@ -208,7 +213,7 @@ std::vector<at::Tensor> tie_function(PyObject* callable, const Inputs& inputs, a
                                      at::TensorList saved, std::vector<bool> differentiable,
                                      std::vector<bool> written, bool materialize) {
   return tied(shared(callable), inputs,
-              {outputs, saved, std::move(differentiable), std::move(written), materialize});
+              {outputs, saved, {}, std::move(differentiable), std::move(written), materialize});
 }
 
 int64_t keep_callable(PyObject* callable) {

@@ -3,7 +3,7 @@
 // with a node of autograd behind them that runs the user's backward pass.
 //
 //   torchbolt::function(int backward, Tensor?[] inputs, Tensor(a)[] outputs, Tensor[] saved,
-//                       bool[] differentiable, bool materialize) -> Tensor(a)[]
+//                       SymInt[] ints, bool[] differentiable, bool materialize) -> Tensor(a)[]
 //
 // torchbolt.stand_ins.functions runs the forward pass in the open, so that its operators are recorded, and
 // ends with this one. A tape with it is replayed as any other: on real tensors autograd's engine calls the
@@ -11,7 +11,8 @@
 // others, and its operators are written to the tape. Code that looks at their data cannot be; it is refused.
 //
 // What a call was that is no tensor lies in `backward`, which is a number: that of a Python callable kept
-// here, (saved, gradients) -> gradients of the inputs.
+// here, (saved, ints, gradients) -> gradients of the inputs. Ints that differ between calls are arguments of
+// the operator, so they are followed as sizes are: the backward pass is called for each set of them.
 #pragma once
 
 #include <ATen/core/List.h>

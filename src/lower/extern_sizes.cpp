@@ -19,6 +19,13 @@ ResultSizes all_results(const Call& c, const Syms& sizes) {
 /// As large as the first tensor, whatever else they are given.
 ResultSizes as_first(const Call& c) { return all_results(c, c.first_tensor()->type.sizes); }
 
+/// What a function of the user's gave, with a node of autograd's behind it.
+ResultSizes outputs(const Call& c) {
+  std::vector<Syms> sizes;
+  for (const Value* v : c.tensors("outputs")) sizes.push_back(v->type.sizes);
+  return sizes;
+}
+
 ResultSizes broadcast(const Call& c) {
   Syms sizes;
   for (const Value* v : c.all_tensors()) sizes = graph::broadcast(sizes, v->type.sizes);
@@ -317,6 +324,7 @@ const std::vector<SizeRule>& rules() {
         "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
         "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
       {size_of_data, {"torchbolt::size_of_data"}},
+      {outputs, {"torchbolt::function"}},
       {state_of_draws, {"torchbolt::draw_state"}},
       {as_first,
        {"_c10d_functional::all_reduce", "_c10d_functional::broadcast", "_c10d_functional::all_reduce_",

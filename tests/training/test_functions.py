@@ -101,6 +101,35 @@ def test_a_float_that_differs_is_data():
     assert (stats["regions"], stats["eager_fallbacks"]) == (2, 0)
 
 
+class Padded(Function):
+    """Ints in its ctx that the backward pass cuts, shapes and multiplies with."""
+
+    @staticmethod
+    def forward(ctx, x, n, factor):
+        ctx.n, ctx.state = n, [factor, x.shape]
+        return torch.cat([x, x.new_ones(x.shape[0], n)], -1) * factor
+
+    @staticmethod
+    def backward(ctx, g):
+        factor, sizes = ctx.state
+        return (g[:, : g.shape[1] - ctx.n] * factor).reshape(sizes), None, None
+
+
+@pytest.mark.parametrize("differ", ["n", "factor", "both", "sizes"])
+def test_an_int_that_differs_is_followed(differ):
+    def fn(x, w, n, factor):
+        return (Padded.apply(x @ w, n, factor).tanh() * n).sum()
+
+    fast = torchbolt.compile(fn)
+    for i in range(12):
+        n, factor = 2 + i if differ in ("n", "both") else 3, 2 + i * 3 % 8 if differ in ("factor", "both") else 4
+        x, w = leaf(4 + i if differ == "sizes" else 4, 5), leaf(5, 3)
+        want = torch.autograd.grad(fn(x, w, n, factor), (x, w))
+        torch.testing.assert_close(torch.autograd.grad(fast(x, w, n, factor), (x, w)), want)
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["eager_fallbacks"]) == (2, 0)
+
+
 class Curved(Function):
     """What the backward pass does with its number is no arithmetic on tensors."""
 

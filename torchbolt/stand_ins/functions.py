@@ -7,8 +7,9 @@ once, with tensors that only stand for others, and from then on its operators ru
 must mean the same each time:
 
     state      What the forward pass left in its ctx is given to it: tensors as what is saved, and numbers, texts and
-               types in tuples, lists and dicts, which are facts of the region. A float that differs between calls is
-               saved in a tensor. Where it left other objects the node is tied natively, to this call's own ctx.
+               types in tuples, lists and dicts, which are facts of the region. Of numbers that differ between calls a
+               float is saved in a tensor, and an int is an argument of the operator, as sizes are. Where it left other
+               objects the node is tied natively, to this call's own ctx.
     globals    What it reads from outside (names of its module, of closures, their attributes) is found in its bytecode
                and read in the open first, so it is guarded. Known are torch's and Python's functions, plain values and
                Python functions that are like that themselves. Where anything else is met, or something outside is
@@ -124,39 +125,39 @@ def apply_openly(cls, *args):
     differentiable = [id(t) not in fixed for t in tensors]
     saved = [t for t in ctx.to_save or () if t is not None]
     there = tuple([t is not None for t in ctx.to_save or ()])
-    state, leaves = [(name, value) for name, value in vars(ctx).items() if name not in _OWN], []
+    state, leaves, ints = [(name, value) for name, value in vars(ctx).items() if name not in _OWN], [], []
     names = tuple([name for name, _ in state])
-    forms = tuple([_taken_apart(value, saved, leaves) for _, value in state])
+    forms = tuple([_taken_apart(value, saved, ints, leaves) for _, value in state])
     if ctx.dirty_tensors or None in forms:
         return _tie_natively(cls, ctx, inputs, outputs, tensors, differentiable)
     number = _kept(_backward_of(cls), cls.__name__, there, names, forms, *leaves)
-    results = iter(_FUNCTION(number, inputs, tensors, saved, differentiable, bool(ctx.materialize_grads)))
+    results = iter(_FUNCTION(number, inputs, tensors, saved, ints, differentiable, bool(ctx.materialize_grads)))
     given = tuple([next(results) if isinstance(o, torch.Tensor) else o for o in given])
     return given if isinstance(outputs, tuple) else given[0]
 
 
-def _taken_apart(value, tensors, leaves):
-    """A value of a ctx without its tensors and plain values, which are added to the two lists: how to put them together
-    again. None: it is something else."""
+def _taken_apart(value, tensors, ints, leaves):
+    """A value of a ctx without its tensors, the ints that differ and plain values, which are added to the lists: how to
+    put them together again. None: it is something else."""
     if isinstance(value, torch.Tensor):
         tensors.append(value)
         return "tensor"
     kind = type(value)
     if kind is float and _differs(value):
         tensors.append(torch.full((), value, dtype=torch.float64, device="cpu"))
-        return "number"
+        return "float"
+    if kind is int and _differs(value):
+        ints.append(value)
+        return "int"
     if kind in _PLAIN:
         leaves.append(value)
         return "leaf"
-    if kind is torch.Size:
-        leaves.extend(value)
-        return "Size", ("leaf",) * len(value)
     if kind is dict and not [key for key in value if type(key) not in _PLAIN]:
-        parts = tuple([_taken_apart(each, tensors, leaves) for each in value.values()])
+        parts = tuple([_taken_apart(each, tensors, ints, leaves) for each in value.values()])
         return None if None in parts else ("dict", parts, tuple(value))
-    if kind is not tuple and kind is not list:
+    if kind is not tuple and kind is not list and kind is not torch.Size:
         return None
-    parts = tuple([_taken_apart(each, tensors, leaves) for each in value])
+    parts = tuple([_taken_apart(each, tensors, ints, leaves) for each in value])
     return None if None in parts else (kind.__name__, parts)
 
 
@@ -174,15 +175,17 @@ def _number_in(tensor):
         return tensor
 
 
-def _put_together(form, tensors, leaves):
+def _put_together(form, tensors, ints, leaves):
     if form == "tensor":
         return next(tensors)
-    if form == "number":
+    if form == "float":
         return _number_in(next(tensors))
+    if form == "int":
+        return next(ints)
     if form == "leaf":
         return next(leaves)
     kind, parts, *keys = form
-    made = [_put_together(part, tensors, leaves) for part in parts]
+    made = [_put_together(part, tensors, ints, leaves) for part in parts]
     return dict(zip(keys[0], made, strict=True)) if keys else _SEQUENCES[kind](made)
 
 
@@ -204,14 +207,14 @@ def _called(context, backward, name, gradients):
 
 
 def _kept(backward, name, there, names, forms, *leaves):
-    """The number of (saved, gradients) -> the gradients of the inputs. Run unseen; its arguments are facts."""
+    """The number of (saved, ints, gradients) -> the gradients of the inputs. Run unseen; its arguments are facts."""
 
-    def run(saved, gradients):
+    def run(saved, ints, gradients):
         context = _Context()
-        rest, values = iter(saved), iter(leaves)
+        rest, counted, values = iter(saved), iter(ints), iter(leaves)
         context.saved_tensors = tuple([next(rest) if there_is else None for there_is in there])
         for attribute, form in zip(names, forms, strict=True):
-            setattr(context, attribute, _put_together(form, rest, values))
+            setattr(context, attribute, _put_together(form, rest, counted, values))
         return _called(context, backward, name, gradients)
 
     return _C._keep_callable(run)
@@ -228,7 +231,7 @@ def _tie_natively(cls, ctx, inputs, outputs, tensors, differentiable):
     name, backward = cls.__name__, _backward_of(cls)
     kept = {name: value for name, value in vars(ctx).items() if name not in _OWN}
 
-    def run(saved, gradients):
+    def run(saved, ints, gradients):
         context = _Context()
         vars(context).update(kept)
         rest = iter(saved)
