@@ -8,6 +8,8 @@ import torch
 
 import torchbolt
 
+NO_GPU = not torch.cuda.is_available()
+
 FUNCTIONS = {
     "less": lambda x, n: x < n,
     "less_or_equal": lambda x, n: x <= n,
@@ -46,3 +48,23 @@ def test_numbers_that_differ_between_calls(dtype):
     compiled, x = torchbolt.compile(lambda x, n: x < n), torch.tensor([0.1, 0.3, 0.9, 0.7]).to(dtype)
     for number in (0.1, 0.3, 0.9, 0.7, 0.1):
         assert torch.equal(compiled(x, number), x < number)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    "device", ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(NO_GPU, reason="no CUDA device"))]
+)
+def test_equal_products_differ_by_nothing(device, dtype):
+    """Also where the difference could be one instruction that rounds only one of them: the gradient of abs is 0 there."""
+    torch.manual_seed(0)
+    x = torch.rand(300, device=device, dtype=dtype).repeat_interleave(2)
+    mean, scale = x.mean(), x.std()
+
+    def differences(x, mean, scale):
+        y = (x - mean) * scale
+        return y[1:] - y[:-1], y[1:] + -y[:-1]
+
+    compiled = torchbolt.compile(differences)
+    for _ in range(3):
+        for result in compiled(x, mean, scale):
+            assert torch.equal(result[::2], torch.zeros_like(result[::2]))

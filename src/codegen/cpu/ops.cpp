@@ -398,6 +398,11 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
   return nullptr;
 }
 
+static bool is_product(const llvm::Value* v) {
+  const auto* made = llvm::dyn_cast<llvm::BinaryOperator>(v);
+  return made && made->getOpcode() == llvm::Instruction::FMul;
+}
+
 Ops::Value Ops::apply(ScalarOp op, DType operand, llvm::ArrayRef<Value> args) const {
   if (op == ScalarOp::where) return b_.CreateSelect(args[0], args[1], args[2]);
   if (is_compare(op)) return compare(op, operand, args[0], args[1]);
@@ -405,7 +410,8 @@ Ops::Value Ops::apply(ScalarOp op, DType operand, llvm::ArrayRef<Value> args) co
   if (!is_float(operand)) return integral(op, operand, args);
   llvm::IRBuilderBase::FastMathFlagGuard guard(b_);
   llvm::FastMathFlags flags;
-  flags.setAllowContract(op == ScalarOp::add || op == ScalarOp::sub || op == ScalarOp::mul);
+  const bool sums = op == ScalarOp::add || op == ScalarOp::sub;
+  flags.setAllowContract(op == ScalarOp::mul || (sums && !(is_product(args[0]) && is_product(args[1]))));
   b_.setFastMathFlags(flags);
   return floating(op, args);
 }

@@ -3,7 +3,9 @@
 //
 // How values are held: b8 as i1, bf16 and f16 as their 16 bits (only loads, stores and casts ever see them),
 // the rest as themselves. In memory b8 is a byte. Vectors of any width; 1 lane is a plain scalar. Products
-// and sums may be contracted to fma; nothing else is relaxed: NaN, infinities and zeros behave as ops.def
+// and sums may be contracted to fma, but no sum of two products: one of them would be rounded and the other
+// not, and what is 0 in eager (the difference of two equal elements that were normalised) would be what
+// rounding takes away, with a sign. Nothing else is relaxed: NaN, infinities and zeros behave as ops.def
 // says.
 #pragma once
 

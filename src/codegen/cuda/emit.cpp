@@ -192,7 +192,15 @@ class CudaEmitter {
     std::vector<std::string> args;
     for (ExprId a : e.args)
       args.push_back(is_place_of_vector(e, a) ? "i64(" + text(expr(a).index) + ")" : ref(a));
-    return operation(e.op, expr(e.args.back()).dtype, args);
+    const DType operand = expr(e.args.back()).dtype;
+    return adds_products(e) ? sum_of_products(e.op, operand, args) : operation(e.op, operand, args);
+  }
+
+  bool adds_products(const Expr& e) const {
+    return (e.op == loops::ScalarOp::add || e.op == loops::ScalarOp::sub) && is_float(e.dtype) &&
+           std::ranges::all_of(e.args, [&](ExprId a) {
+             return expr(a).kind == ExprKind::Op && expr(a).op == loops::ScalarOp::mul;
+           });
   }
 
   /// What is known of a whole vector is asked of its first element's place.

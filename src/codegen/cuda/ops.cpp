@@ -1,7 +1,7 @@
 // codegen/cuda/ops.cpp
 // See ops.h. Floating operations are CUDA's own functions in full precision (within 2 ulp); the compiler may
-// contract a product and a sum into one fma, as on the CPU. Integers wrap: C++ leaves overflow open, so their
-// arithmetic goes through the prelude.
+// contract a product and a sum into one fma, as on the CPU, but not where both operands are products.
+// Integers wrap: C++ leaves overflow open, so their arithmetic goes through the prelude.
 
 #include "codegen/cuda/ops.h"
 
@@ -189,6 +189,11 @@ std::string operation(ScalarOp op, DType t, const std::vector<std::string>& a) {
   const std::string between = infix(op, t);
   if (!between.empty()) return a[0] + between + a[1];
   return is_float(t) ? floating(op, t, a) : integral(op, t, a);
+}
+
+std::string sum_of_products(ScalarOp op, DType t, const std::vector<std::string>& a) {
+  const std::string type = t == DType::F32 ? "f" : "d";
+  return call("__" + type + (op == ScalarOp::add ? "add" : "sub") + "_rn", a);
 }
 
 std::string combiner(ReduceOp op) {

@@ -100,6 +100,10 @@ BOLT_BITS_AS(__int_as_float, float, int)
 BOLT_BITS_AS(__double_as_longlong, long long, double)
 BOLT_BITS_AS(__longlong_as_double, double, long long)
 
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fsub_rn(float a, float b) { return a - b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __dsub_rn(double a, double b) { return a - b; }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline double rsqrt(double v) { return 1.0 / sqrt(v); }
 
