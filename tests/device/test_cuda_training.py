@@ -72,6 +72,18 @@ FUNCTIONS = {
         lambda x: F.max_pool2d(x, 3, 2, 1) + F.avg_pool2d(x, 2) + F.adaptive_avg_pool2d(x, 6),
         lambda d: (leaf(4, 8, 12, 12, dtype=d),),
     ),
+    "windows_that_overlap": (
+        lambda x: torch.cat(
+            [
+                F.max_pool2d(x.relu(), 3, 2, 1).flatten(1),
+                F.max_pool2d(x.to(memory_format=torch.channels_last).relu(), 3, 2, 1).flatten(1),
+                F.max_pool2d(x, (3, 2), (1, 2), dilation=(2, 1)).flatten(1),
+                F.max_pool3d(x.unflatten(1, (2, 4)), 3, 2, 1).flatten(1),
+            ],
+            1,
+        ).tanh(),
+        lambda d: (leaf(4, 8, 11, 12, dtype=d),),
+    ),
     "views": (
         lambda x: torch.cat([a * i for i, a in enumerate(x.chunk(3, 1), 1)], 0).transpose(0, 1).reshape(-1, 4) * 2,
         lambda d: (leaf(16, 12, dtype=d),),

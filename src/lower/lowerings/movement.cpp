@@ -6,7 +6,10 @@
 // parallel, gives the same sums every time, and fuses with what reads it.
 #include <algorithm>
 #include <limits>
+#include <optional>
+#include <utility>
 
+#include "graph/device_facts.h"
 #include "lower/slides.h"
 
 namespace bolt::lower {
@@ -117,6 +120,17 @@ std::optional<Term> grown(Term x, const Syms& to, double value) {
   return any ? padded(x, low, high, value) : x;
 }
 
+/// The number of each pixel in its image, the last `n` dimensions of `to`.
+Term number_of_pixel(const Formula& whole, const Syms& to, size_t n) {
+  const size_t rank = to.size();
+  std::optional<Term> here;
+  for (size_t d = rank - n; d < rank; ++d) {
+    const Term at = whole.places(to[d], static_cast<int64_t>(d), rank);
+    here = here ? *here * whole.count(to[d]) + at : at;
+  }
+  return *here;
+}
+
 /// The gradient of each window where the window's place says, the last dimensions being the image.
 Results put_at_places(Call& c, const std::vector<int64_t>& kernel) {
   Term g = gradient(c), chosen{&c, c.tensor("indices")};
@@ -124,21 +138,55 @@ Results put_at_places(Call& c, const std::vector<int64_t>& kernel) {
   if (kernel.empty() || product(to).is_const(0)) return {};
   const auto each = grown(repeated(g, kernel), to, 0), place = grown(repeated(chosen, kernel), to, -1);
   if (!each || !place) return {};
-  const Formula f(c, DType::I64);
-  const size_t rank = to.size();
-  std::optional<Term> here;
-  for (size_t d = rank - kernel.size(); d < rank; ++d) {
-    const Term at = f.places(to[d], static_cast<int64_t>(d), rank);
-    here = here ? *here * f.count(to[d]) + at : at;
-  }
-  return {where(*place == *here, *each, 0).value};
+  const Term here = number_of_pixel(Formula(c, DType::I64), to, kernel.size());
+  return {where(*place == here, *each, 0).value};
 }
 size_t spatial_of(Call& c) { return c.name().find("2d") != std::string_view::npos ? 2 : 3; }
 
+/// Windows that overlap: each pixel adds the gradients of those it lies in whose place it is.
+Results taken_from_places(Call& c, size_t n) {
+  const Formula f(c), whole(c, DType::I64);
+  const Term g = f("grad_output"), chosen{&c, c.tensor("indices")};
+  const Syms to = c.sizes("self");
+  const size_t rank = to.size();
+  if (!f.is_real() || !graph::facts_of(g.value->type.device).reads_anywhere || rank <= n ||
+      product(to).is_const(0) || g.value->type.numel().is_const(0))
+    return {};
+  struct Read {
+    std::optional<Term> inside;
+    Term gradient, place;
+  };
+  std::vector<Read> reads{{std::nullopt, g, chosen}};
+  const std::vector<Slide> slides = slides_of(c, last_sizes(to, n), last_sizes(g.sizes(), n));
+  for (size_t d = 0; d < n; ++d) {
+    const auto dim = static_cast<int64_t>(rank - n + d);
+    std::vector<Read> more;
+    for (const Cover& cover : covers_of(whole, slides[d])) {
+      const Term window = clamped(cover.window, cover.window.number(0),
+                                  cover.window.number(static_cast<double>(slides[d].count - 1)));
+      const Term inside = along(cover.inside, dim, rank);
+      for (const Read& r : reads)
+        more.push_back({r.inside ? *r.inside & inside : inside, taken(r.gradient, dim, window),
+                        taken(r.place, dim, window)});
+    }
+    reads = std::move(more);
+    if (reads.size() > kMostCovers) return {};
+  }
+  const Term here = number_of_pixel(whole, to, n);
+  std::optional<Term> sum;
+  for (const Read& r : reads) {
+    const Term part = where(*r.inside & (r.place == here), r.gradient, 0);
+    sum = sum ? *sum + part : part;
+  }
+  return f.only(*sum);
+}
+
 Results max_pool_backward(Call& c) {
-  for (int64_t d : c.integers("dilation"))
-    if (d != 1) return {};
-  return put_at_places(c, tiles(c, spatial_of(c)));
+  const size_t n = spatial_of(c);
+  const std::vector<int64_t> dilation = c.integers("dilation");
+  if (std::all_of(dilation.begin(), dilation.end(), [](int64_t d) { return d == 1; }))
+    if (Results side_by_side = put_at_places(c, tiles(c, n)); !side_by_side.empty()) return side_by_side;
+  return taken_from_places(c, n);
 }
 Results adaptive_max_pool_backward(Call& c) {
   const size_t n = spatial_of(c);
