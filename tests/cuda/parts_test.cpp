@@ -173,5 +173,14 @@ TEST(CudaParts, KeepTheDeviceBusyWhereSeveralDimensionsAreReduced) {
   EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 128);
 }
 
+// Rows and columns of images that something is read at, so that they are no one dimension: no dimension alone
+// has as many indices as there are to be chunks.
+TEST(CudaParts, CutSeveralDimensionsWhereOneIsTooShort) {
+  const Kernel kernel = read_kernels("columns.ir").at(5);
+  const Parts all = parts(loops::normalise(kernel));
+  ASSERT_EQ(all.list.size(), 2u);
+  EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 16);
+}
+
 }  // namespace
 }  // namespace bolt::codegen::cuda

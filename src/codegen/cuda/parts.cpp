@@ -126,9 +126,32 @@ class Copy {
 Sym same_dim(int d) { return Kernel::dim(d); }
 
 /// A reduced dimension cut into `count` chunks of `inner` indices, the last ones perhaps shorter or empty.
-struct Chunks {
-  int dim = -1;
+struct Cut {
+  int dim;
   Sym count, inner;
+};
+
+/// Nothing is cut, or one dimension, or that and others into their single indices.
+struct Chunks {
+  std::vector<Cut> cuts;
+
+  bool none() const { return cuts.empty(); }
+  Sym count() const {
+    Sym n = 1;
+    for (const Cut& cut : cuts) n *= cut.count;
+    return n;
+  }
+  /// A chunk's number; `at`: that of the i-th cut.
+  template <typename At>
+  Sym number(At at) const {
+    Sym n = 0;
+    for (size_t i = 0; i < cuts.size(); ++i) n = n * cuts[i].count + at(i);
+    return n;
+  }
+  const Cut* of(int dim) const {
+    const auto it = std::ranges::find(cuts, dim, &Cut::dim);
+    return it == cuts.end() ? nullptr : &*it;
+  }
 };
 
 class Splitter {
@@ -140,8 +163,8 @@ class Splitter {
   Parts run() {
     for (std::vector<ExprId> group; !(group = next_group()).empty();) {
       const Chunks chunks = choose_chunks(group);
-      if (chunks.dim < 0 && !several_) break;
-      if (chunks.dim < 0) {
+      if (chunks.none() && !several_) break;
+      if (chunks.none()) {
         keep(group, reduce_whole(group));
       } else {
         const Stores stores = ending(group);
@@ -240,25 +263,44 @@ class Splitter {
 
   Chunks cut(uint32_t reduced, bool columns, int64_t blocks, Sym length) const {
     const int64_t wanted = (kWantedBlocks + blocks - 1) / blocks;
-    Chunks chunks;
-    chunks.dim = dim_to_cut(reduced, wanted);
-    const Sym n = size(chunks.dim);
-    const bool last = (reduced >> chunks.dim) == 1;
+    const int dim = dim_to_cut(reduced, wanted);
+    const Sym n = size(dim);
+    const bool last = (reduced >> dim) == 1;
     // Whole steps of a block along a row; rows that a block of columns adds at once.
     const int64_t multiple = columns ? 8 : last ? 512 : 1;
-    if (!n.is_const()) {
-      chunks.count = kChunksOfUnknown;
-      chunks.inner = ceildiv(n, kChunksOfUnknown * multiple) * Sym(multiple);
-      return chunks;
-    }
-    const int64_t others = std::max<int64_t>(1, length.value_or(n.value()) / n.value());
-    const int64_t least = std::max<int64_t>(1, (columns ? kLeastRows : kLeastElements) / others);
-    int64_t inner = std::max((n.value() + wanted - 1) / wanted, std::min(least, n.value()));
+    if (!n.is_const())
+      return {{{dim, kChunksOfUnknown, ceildiv(n, kChunksOfUnknown * multiple) * Sym(multiple)}}};
+    const int64_t least_elements = columns ? kLeastRows : kLeastElements;
+    std::vector<Cut> cuts = n.value() < wanted ? single_indices(reduced, dim, wanted, length, least_elements)
+                                               : std::vector<Cut>();
+    const int64_t chunks = Chunks{cuts}.count().value();
+    const int64_t others = std::max<int64_t>(1, length.value_or(n.value()) / n.value() / chunks);
+    const int64_t least = std::max<int64_t>(1, least_elements / others);
+    const int64_t more = (wanted + chunks - 1) / chunks;
+    int64_t inner = std::max((n.value() + more - 1) / more, std::min(least, n.value()));
     if (inner >= multiple) inner = (inner + multiple - 1) / multiple * multiple;
-    chunks.inner = inner;
-    chunks.count = (n.value() + inner - 1) / inner;
-    if (chunks.count.value() < 2) return {};
-    return chunks;
+    const int64_t count = (n.value() + inner - 1) / inner;
+    if (count * chunks < 2) return {};
+    // A chunk's length is a function of the first number alone.
+    cuts.insert(cuts.begin(), {dim, count, inner});
+    return {std::move(cuts)};
+  }
+
+  /// Where no dimension alone has as many chunks as are wanted: outer ones are cut into their indices while
+  /// enough is left of a chunk.
+  std::vector<Cut> single_indices(uint32_t reduced, int longest, int64_t wanted, Sym length,
+                                  int64_t least_elements) const {
+    std::vector<Cut> cuts;
+    if (!length.is_const()) return cuts;
+    int64_t chunks = 1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      if (!(reduced >> d & 1) || d == longest) continue;
+      const int64_t more = chunks * size(d).value();
+      if (more > wanted || length.value() / more < least_elements) break;
+      cuts.push_back({d, size(d), 1});
+      chunks = more;
+    }
+    return cuts;
   }
 
   // ---- scratch: one array for each reduction of a group, over [chunk,] its dimensions
@@ -322,44 +364,57 @@ class Splitter {
     return to;
   }
 
-  // Dimension 0 is the chunk, the others move up by one.
+  // The first dimensions are the cuts' numbers, the others move up.
   std::vector<size_t> reduce_chunks(const std::vector<ExprId>& group, const Chunks& chunks,
                                     const std::vector<const loops::Store*>& stores) {
-    auto moved = [](int d) { return Kernel::dim(d + 1); };
-    const Sym begin = Kernel::dim(0) * chunks.inner;
-    Copy c(k_, 1, [&](int d) { return d == chunks.dim ? begin + moved(d) : moved(d); });
+    const int shift = static_cast<int>(chunks.cuts.size());
+    auto number = [](size_t cut) { return Kernel::dim(static_cast<int>(cut)); };
+    auto moved = [shift](int d) { return Kernel::dim(d + shift); };
+    auto begin_of = [&](const Cut& cut) {
+      return number(static_cast<size_t>(&cut - chunks.cuts.data())) * cut.inner;
+    };
+    Copy c(k_, shift, [&](int d) {
+      const Cut* cut = chunks.of(d);
+      return cut ? begin_of(*cut) + moved(d) : moved(d);
+    });
     std::vector<loops::Dim>& dims = c.kernel().dims;
     dims = k_.dims;
-    dims.insert(dims.begin(), loops::Dim{chunks.count, false});
-    dims[static_cast<size_t>(chunks.dim) + 1].size = chunk_size(chunks, begin);
+    for (const Cut& cut : chunks.cuts)
+      dims[static_cast<size_t>(cut.dim)].size = length_of(cut, begin_of(cut));
+    for (size_t i = chunks.cuts.size(); i-- > 0;)
+      dims.insert(dims.begin(), loops::Dim{chunks.cuts[i].count, false});
     load_known(c, moved);
     std::vector<size_t> to;
     for (ExprId id : group) {
-      to.push_back(new_scratch(expr(id).dtype, chunks.count * points(expr(id).dims)));
-      store_result(c, id, to.back(), Kernel::dim(0), moved);
+      to.push_back(new_scratch(expr(id).dtype, chunks.count() * points(expr(id).dims)));
+      store_result(c, id, to.back(), chunks.number(number), moved);
     }
     for (const loops::Store* s : stores) c.store(*s);
     out_.list.push_back(c.done());
     return to;
   }
-  Sym chunk_size(const Chunks& chunks, Sym begin) const {
-    const Sym n = size(chunks.dim);
-    if (n.is_const() && n.value() % chunks.inner.value() == 0) return chunks.inner;
-    return max(min(chunks.inner, n - begin), 0);
+  Sym length_of(const Cut& cut, Sym begin) const {
+    const Sym n = size(cut.dim);
+    if (n.is_const() && n.value() % cut.inner.value() == 0) return cut.inner;
+    return max(min(cut.inner, n - begin), 0);
   }
 
-  /// A space whose cut dimension counts chunks; other reduced ones are gone.
+  /// A space whose cut dimensions count chunks; other reduced ones are gone.
   Copy chunk_space(const std::vector<ExprId>& group, const std::vector<size_t>& partial,
                    const Chunks& chunks) const {
     Copy c = same_space();
     const uint32_t reduced = expr(group[0]).reduce_dims;
-    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
-      if (reduced >> d & 1) c.kernel().dims[static_cast<size_t>(d)].size = d == chunks.dim ? chunks.count : 1;
+    uint32_t counting = 0;
+    for (const Cut& cut : chunks.cuts) counting |= 1u << cut.dim;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      const Cut* cut = chunks.of(d);
+      if (reduced >> d & 1) c.kernel().dims[static_cast<size_t>(d)].size = cut ? cut->count : Sym(1);
+    }
     for (size_t i = 0; i < group.size(); ++i) {
       Expr reduce = expr(group[i]);
-      const Sym at = scratch_index(reduce, Kernel::dim(chunks.dim), same_dim);
-      reduce.args = {load(c, partial[i], reduce.dtype, at)};
-      reduce.reduce_dims = 1u << chunks.dim;
+      const Sym number = chunks.number([&](size_t cut) { return Kernel::dim(chunks.cuts[cut].dim); });
+      reduce.args = {load(c, partial[i], reduce.dtype, scratch_index(reduce, number, same_dim))};
+      reduce.reduce_dims = counting;
       c.set(group[i], c.kernel().add(std::move(reduce)));
     }
     return c;
