@@ -2,7 +2,6 @@
 #include "autograd/partition.h"
 
 #include <algorithm>
-#include <limits>
 #include <set>
 
 #include "autograd/flow.h"
@@ -278,9 +277,7 @@ class Plans {
       for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
     std::ranges::stable_sort(all, {}, &KeepingPlan::price);
-    const auto best =
-        std::ranges::min_element(all, {}, [&](const KeepingPlan& plan) { return cost_as_usual(plan); });
-    usual_ = fits(*best) ? *best : eager_;
+    usual_ = usual(all);
     for (KeepingPlan& plan : all)
       if (row_.empty() || plan.peak.bytes < row_.back().peak.bytes) row_.push_back(std::move(plan));
   }
@@ -296,15 +293,29 @@ class Plans {
   }
 
  private:
+  /// Layers of one kind are all kept or all computed again by the price of memory alone. Up to this share of
+  /// eager's memory it is spent to save time; a part of them is computed again where that would be more.
+  static constexpr double kOfEager = 0.9;
+
   /// Whoever runs between the parts (the loss, another piece of the region) has a peak of its own above what
   /// is there then, so that is no more than in eager, either.
-  bool fits(const KeepingPlan& plan) const {
-    return plan.peak.bytes <= eager_.peak.bytes && plan.between <= eager_.between;
+  bool fits(const KeepingPlan& plan, double share = 1) const {
+    return static_cast<double>(plan.peak.bytes) <= share * static_cast<double>(eager_.peak.bytes) &&
+           plan.between <= eager_.between;
   }
-  /// Of those that need no more memory than eager, the one that is worth its price is taken.
-  double cost_as_usual(const KeepingPlan& plan) const {
-    return fits(plan) ? plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes)
-                      : std::numeric_limits<double>::infinity();
+
+  /// Of those that need less memory than eager, or at least no more, the one that is worth its price.
+  const KeepingPlan& usual(const std::vector<KeepingPlan>& all) const {
+    const KeepingPlan* best = nullptr;
+    for (const double share : {kOfEager, 1.0}) {
+      for (const KeepingPlan& plan : all)
+        if (fits(plan, share) && (!best || cost(plan) < cost(*best))) best = &plan;
+      if (best) return *best;
+    }
+    return eager_;
+  }
+  double cost(const KeepingPlan& plan) const {
+    return plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes);
   }
 
   const KeepingPlan& first_below(int64_t allowed) const {

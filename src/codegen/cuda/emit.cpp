@@ -10,12 +10,13 @@
 // rows, so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
 // dimension i (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is
 // kept from sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once, t<n> a square
-// of load n that is being turned, r<n> the random numbers of a vector.
+// of load n that is being turned, r<n> the random numbers of a vector, m<n> what a<n> was before a vector.
 
 #include "codegen/cuda/emit.h"
 
 #include <algorithm>
 #include <bit>
+#include <set>
 
 #include "codegen/cuda/indices.h"
 #include "codegen/cuda/ops.h"
@@ -642,16 +643,49 @@ class CudaEmitter {
     const Expr& e = expr(id);
     const std::string a = "a" + str(id) + (is_array(id) ? "[e]" : ""), x = ref(e.args[0]);
     std::string next = x;
+    if (const ExprId most = followed_by(id); most != kNone)
+      next = operation(loops::ScalarOp::exp, e.dtype,
+                       {"less(" + ref(expr(most).args[0]) + ", a" + str(most) + ")"});
     if (loops::is_arg_reduce(e.reduce_op))
       next = accumulator_type(e) + "{" + x + ", " + dim(std::countr_zero(e.reduce_dims)) + "}";
     const std::string only = s_.shifted && vector_in_row() ? "if (!(" + beyond_row(first) + ")) " : "";
     line(only + a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
+  }
+  ExprId followed_by(ExprId sum) const { return sweeps_.follows[static_cast<size_t>(sum)]; }
+  /// The maximum that a sum follows was `before` and is `now`.
+  void scale(ExprId sum, const std::string& before, const std::string& now) {
+    line("a" + str(sum) + " = scaled(a" + str(sum) + ", " + before + ", " + now + ");");
+  }
+  /// Adds to sums that follow a maximum what has been compared with it: elements of a vector, or one.
+  void follow(const std::vector<ExprId>& lanes, const std::vector<ExprId>& sums) {
+    std::vector<bool> wanted(k_.exprs.size(), false);
+    for (ExprId id : sums) {
+      const ExprId most = followed_by(id);
+      scale(id, "m" + str(most), "a" + str(most));
+      wanted[static_cast<size_t>(expr(most).args[0])] = true;
+    }
+    if (s_.vector == 1) {
+      for (ExprId id : sums) accumulate(id);
+      return;
+    }
+    std::vector<ExprId> again;  // their names end with the loop over the vector that has compared them
+    for (size_t i = lanes.size(); i-- > 0;) {
+      if (!wanted[static_cast<size_t>(lanes[i])] || in_shared(lanes[i])) continue;
+      again.insert(again.begin(), lanes[i]);
+      const Expr& e = expr(lanes[i]);
+      for (ExprId a : e.args) wanted[static_cast<size_t>(a)] = true;
+      for (const GatherTerm& g : e.gather) wanted[static_cast<size_t>(g.value)] = true;
+      if (e.mask != kNone) wanted[static_cast<size_t>(e.mask)] = true;
+    }
+    lane_loop(again, sums, {}, {});
   }
   void result(ExprId id) {
     const Expr& e = expr(id);
     const bool many = is_array(id);
     std::string all = "a" + str(id) + (many ? "[e]" : "");
     const std::string op = combiner(e.reduce_op);
+    const ExprId most = followed_by(id);
+    if (most != kNone) scale(id, "a" + str(most), "v" + str(most));
     if (s_.cluster > 1)
       all = "across_cluster<" + op + ", " + str(s_.threads) + ", " + str(s_.cluster) + ", " + str(id) + ">(" +
             all + ")";
@@ -662,6 +696,7 @@ class CudaEmitter {
     else if (s_.group > 1)
       all = "across_rows<" + op + ", " + str(s_.rows()) + ", " + str(s_.group) + ">(" + all + ")";
     if (loops::is_arg_reduce(e.reduce_op)) all += ".at";
+    if (most != kNone) all = "sum_below(v" + str(most) + ", " + all + ")";
     const std::string type = value_type(e.dtype), name = "v" + str(id);
     if (!many) {
       line("const " + type + " " + name + " = " + all + ";");
@@ -691,7 +726,7 @@ class CudaEmitter {
   /// the vector in one loop over it, the rest outside.
   void work(const std::vector<ExprId>& values, const std::vector<ExprId>& reductions,
             const std::vector<int>& stores) {
-    std::vector<ExprId> lanes, sums, plain_sums;
+    std::vector<ExprId> lanes, sums, plain_sums, following;
     for (ExprId id : values) {
       if (is_place_of_vectors(id)) continue;
       if (in_shared(id)) line(pack(expr(id).dtype) + " x" + str(id) + ";");
@@ -705,7 +740,14 @@ class CudaEmitter {
       if (is_array(id)) line(array(value_type(expr(id).dtype), "v" + str(id)));
     }
     for (ExprId id : reductions)
-      (s_.vector > 1 && (vector_in_row() || is_array(id)) ? sums : plain_sums).push_back(id);
+      (followed_by(id) != kNone                             ? following
+       : s_.vector > 1 && (vector_in_row() || is_array(id)) ? sums
+                                                            : plain_sums)
+          .push_back(id);
+    std::set<ExprId> maxima;
+    for (ExprId id : following) maxima.insert(followed_by(id));
+    for (ExprId id : maxima)
+      line("const " + value_type(expr(id).dtype) + " m" + str(id) + " = a" + str(id) + ";");
     std::vector<int> outside, inside, packed;
     for (int i : stores)
       (!per_lane(store_dims(store_of(i))) ? outside : wide(store_of(i)) ? packed : inside).push_back(i);
@@ -715,6 +757,7 @@ class CudaEmitter {
     for (ExprId id : values)
       if (in_shared(id)) line(place_of(id) + " = x" + str(id) + ";");
     for (ExprId id : plain_sums) accumulate(id);
+    if (!following.empty()) follow(lanes, following);
     for (int i : packed) put(i);
     for (int i : outside) store(i);
   }

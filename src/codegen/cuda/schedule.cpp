@@ -265,11 +265,10 @@ int64_t loaded_bytes(const Kernel& k, const Schedule& s) {
 
 /// A row that registers do not hold: in the shared memory of one block, or of a cluster's.
 void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t length, Schedule* s) {
-  const std::vector<int> levels = loops::reduction_levels(k);
   const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
     return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
   });
-  if (*std::max_element(levels.begin(), levels.end()) + stores_row < 2) return;  // it is read once
+  if (reducing_sweeps(k, *s) + stores_row < 2) return;  // it is read once
   const int64_t bytes = loaded_bytes(k, *s) * length + kMaxThreads * 16;
   int cluster = 1;
   while (cluster < most_blocks(options.capability) && bytes / cluster > kRoomOfThree) cluster *= 2;

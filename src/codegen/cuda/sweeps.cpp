@@ -23,13 +23,60 @@ void each_operand(const T& e, F&& f) {
   if (e.mask != kNone) f(e.mask);
 }
 
+/// The maximum m that a sum of exp(x - m) over the same elements x subtracts, or kNone.
+ExprId largest_in(const Kernel& k, const Expr& sum) {
+  auto expr = [&](ExprId id) -> const Expr& { return k.exprs[static_cast<size_t>(id)]; };
+  if (sum.kind != ExprKind::Reduce || sum.reduce_op != loops::ReduceOp::Sum) return kNone;
+  const Expr& exp = expr(sum.args[0]);
+  if (exp.kind != ExprKind::Op || exp.op != loops::ScalarOp::exp) return kNone;
+  const Expr& difference = expr(exp.args[0]);
+  if (difference.kind != ExprKind::Op || difference.op != loops::ScalarOp::sub) return kNone;
+  const Expr& most = expr(difference.args[1]);
+  const bool fits = most.kind == ExprKind::Reduce && most.reduce_op == loops::ReduceOp::Max &&
+                    most.args[0] == difference.args[0] && most.reduce_dims == sum.reduce_dims &&
+                    most.dtype == sum.dtype && (sum.dtype == DType::F32 || sum.dtype == DType::F64);
+  return fits ? difference.args[1] : kNone;
+}
+
+/// A row that is held is as quickly looked at again.
+std::vector<ExprId> sums_that_follow(const Kernel& k, const Schedule& s) {
+  const std::vector<ExprId> none(k.exprs.size(), kNone);
+  if (s.way != Mapping::Block || s.held || s.in_shared || s.scans) return none;
+  const std::vector<int> level = loops::reduction_levels(k);
+  std::vector<ExprId> follows = none;
+  for (size_t i = 0; i < k.exprs.size(); ++i) follows[i] = largest_in(k, k.exprs[i]);
+  // A sweep that stays for another reduction may as well do these.
+  for (size_t i = 0; i < k.exprs.size(); ++i)
+    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone)
+      for (size_t sum = 0; sum < k.exprs.size(); ++sum)
+        if (follows[sum] != kNone && level[sum] == level[i]) follows[sum] = kNone;
+  return follows;
+}
+
+std::vector<int> levels(const Kernel& k, const std::vector<ExprId>& follows) {
+  std::vector<int> level(k.exprs.size(), 0);
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    auto behind = [&](ExprId a) { level[i] = std::max(level[i], level[static_cast<size_t>(a)]); };
+    for (ExprId a : k.exprs[i].args) behind(a);
+    each_operand(k.exprs[i], behind);
+    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone) ++level[i];
+  }
+  return level;
+}
+
 class Planner {
  public:
   Planner(const Kernel& k, const Schedule& s)
-      : k_(k), s_(s), elements_(element_dims(k, s)), level_(loops::reduction_levels(k)), live_(live()) {}
+      : k_(k),
+        s_(s),
+        elements_(element_dims(k, s)),
+        follows_(sums_that_follow(k, s)),
+        level_(levels(k, follows_)),
+        live_(live()) {}
 
   Sweeps run() {
     Sweeps out;
+    out.follows = follows_;
     out.kept.assign(k_.exprs.size(), false);
     std::vector<bool> computed(k_.exprs.size(), false);
     int last = 0;
@@ -100,7 +147,8 @@ class Planner {
       if (e.kind == ExprKind::Reduce) {
         if (level_[i] != level + 1) continue;
         sweep.reductions.push_back(id);
-        want(e.args[0]);
+        const ExprId most = follows_[i];
+        want(most == kNone ? e.args[0] : expr(most).args[0]);
       } else if (!along_row(id) && level_[i] == level) {
         sweep.before.push_back(id);
       }
@@ -129,6 +177,7 @@ class Planner {
   const Kernel& k_;
   const Schedule& s_;
   const uint32_t elements_;
+  const std::vector<ExprId> follows_;
   const std::vector<int> level_;
   const std::vector<bool> live_;
 };
@@ -146,6 +195,11 @@ bool is_of_one_row(const Kernel& k, const Schedule& s, const Expr& e) {
   if (e.kind != ExprKind::Load || !(e.dims >> s.inner & 1)) return false;
   const uint32_t others = ((1u << k.dims.size()) - 1) & ~element_dims(k, s);
   return others == 0 || (e.dims & others);
+}
+
+int reducing_sweeps(const Kernel& k, const Schedule& s) {
+  const std::vector<int> level = levels(k, sums_that_follow(k, s));
+  return *std::max_element(level.begin(), level.end());
 }
 
 Sweeps plan_sweeps(const Kernel& k, const Schedule& s) { return Planner(k, s).run(); }

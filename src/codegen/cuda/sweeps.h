@@ -2,6 +2,10 @@
 // What a thread computes when. A kernel with n reductions in a row takes up to n + 1 sweeps over the row; the
 // last one that looks at elements stores them. A sweep computes what its reductions or stores need, as far as
 // no earlier sweep has kept it.
+//
+// A sum of exp(x - m), where m is the largest x, takes no sweep of its own where the row would be read again
+// for it: the sweep that looks for m sums up exp(x - the largest so far), and scales the sum whenever it
+// finds a larger one.
 #pragma once
 
 #include <vector>
@@ -19,7 +23,9 @@ struct Sweep {
 struct Sweeps {
   std::vector<Sweep> list;
   std::vector<bool> kept;  // by expression: in registers for later sweeps
-  int stores = 0;          // the sweep that stores elements: none after it reads any
+  /// By expression: of a sum, the maximum that it is scaled with, or kNone.
+  std::vector<loops::ExprId> follows;
+  int stores = 0;  // the sweep that stores elements: none after it reads any
 };
 
 /// Dimensions that the elements of a sweep vary over; the others are one row's.
@@ -27,6 +33,9 @@ uint32_t element_dims(const loops::Kernel& k, const Schedule& s);
 
 /// Is it loaded along the row, and by this row alone? What all rows read comes from a cache.
 bool is_of_one_row(const loops::Kernel& k, const Schedule& s, const loops::Expr& e);
+
+/// How many sweeps over elements there are before one that only stores.
+int reducing_sweeps(const loops::Kernel& k, const Schedule& s);
 
 Sweeps plan_sweeps(const loops::Kernel& k, const Schedule& s);
 

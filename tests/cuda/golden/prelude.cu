@@ -302,6 +302,13 @@ struct Sum { template <typename T> static BOLT T of(T a, T b) { return bolt_add(
 struct Prod { template <typename T> static BOLT T of(T a, T b) { return bolt_mul(a, b); } };
 struct Max { template <typename T> static BOLT T of(T a, T b) { return bolt_maximum(a, b); } };
 struct Min { template <typename T> static BOLT T of(T a, T b) { return bolt_minimum(a, b); } };
+// A sum of exp(x - most) while `most` grows. Where nothing but -inf has been found so far it is the sum of nothing; of
+// a row of nothing else, for which -inf - -inf is no number, it is none either.
+template <typename T> BOLT T nothing_found() { return -T(__int_as_float(0x7f800000)); }
+template <typename T> BOLT T less(T x, T most) { return most == nothing_found<T>() ? x : x - most; }
+BOLT float scaled(float sum, float before, float now) { return before == now ? sum : sum * expf(before - now); }
+BOLT double scaled(double sum, double before, double now) { return before == now ? sum : sum * exp(before - now); }
+template <typename T> BOLT T sum_below(T most, T sum) { return most == nothing_found<T>() ? most - most : sum; }
 struct Any { static BOLT bool of(bool a, bool b) { return a || b; } };
 struct All { static BOLT bool of(bool a, bool b) { return a && b; } };
 struct ArgMax {
