@@ -423,9 +423,9 @@ class Border {
   std::map<TensorId, TensorId> renamed_;
 };
 
-/// All that a step keeps is there at its peak. So it is dearer than what waits between two programs: of an
-/// activation and what it is made of, both in bfloat16, one is kept.
-constexpr Prices kPrices{.kept = 3};
+/// All that a step keeps is there at its peak, beside what an optimizer has. So it is dearer than what waits
+/// between two programs.
+constexpr Prices kPrices{.kept = 2};
 
 /// Pass by pass; what one has become is there when the next is looked at.
 class Sparing {

@@ -135,6 +135,17 @@ bool takes_numbers_out(const record::Entry& entry) {
   return false;
 }
 
+/// A square, a cube.
+bool is_small_power(const record::Entry& entry) {
+  constexpr double kMost = 4;
+  const c10::IValue& exponent = entry.args[1].value;
+  if (entry.args[1].kind != record::Arg::Kind::Value || !exponent.isScalar()) return false;
+  const at::Scalar number = exponent.toScalar();
+  if (number.isSymbolic() || !(number.isIntegral(false) || number.isFloatingPoint())) return false;
+  const double power = number.toDouble();
+  return power >= 0 && power <= kMost && power == static_cast<int>(power);
+}
+
 }  // namespace
 
 bool is_repeatable(const record::Entry& entry) {
@@ -154,6 +165,7 @@ Work work_of(const record::Entry& entry) {
   if (entry.op.operator_name().name == "torchbolt::dropout_keep") return Work::Transcendental;
   const std::string_view name = base_name(entry.op.operator_name().name);
   if (name.empty()) return Work::Never;
+  if (name == "pow" && is_small_power(entry)) return Work::Pointwise;
   if (const auto row = rows().find(name); row != rows().end()) return row->second;
   return entry.op.hasTag(at::Tag::pointwise) ? Work::Pointwise : Work::Never;
 }

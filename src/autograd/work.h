@@ -41,10 +41,10 @@ inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass 
 /// What decides between keeping and computing: everything in bytes of memory traffic that take as long.
 /// These are rules of thumb for processors and GPUs of today, not measurements.
 struct Prices {
-  double kept = 1.5;          ///< a byte that is kept: memory is scarcer than time
+  double kept = 1;            ///< a byte that is kept
   double materialised = 1;    ///< a byte written that no kernel would have to write otherwise, or read
   double pointwise = 0.5;     ///< an element of a result
-  double transcendental = 3;  ///< an element of a result
+  double transcendental = 2;  ///< an element of a result
 };
 
 /// The price of a call that reads and makes so much.

@@ -42,8 +42,11 @@ def test_pointwise_results_come_again():
             x = F.gelu(x @ w)
         return x @ w
 
-    found = decided_and_checked(run, leaf(64, 8), state=[w])
+    found = decided_and_checked(run, leaf(64, 8), state=[w], budget=0.3)
     assert found.again.count("gelu") >= 4 and found.peak < 0.7 * found.eager_peak
+    # Without a budget memory is spent to save time, up to a share of eager's.
+    usual = decided(run, leaf(64, 8))
+    assert found.peak < usual.peak <= 0.9 * usual.eager_peak
 
 
 @pytest.mark.parametrize("budget", [None, 0.0])
@@ -138,7 +141,7 @@ def test_a_long_chain_comes_again_piece_by_piece():
         return x
 
     found = decided_and_checked(run, leaf(10, 10), leaf(10, 10))
-    assert found.peak < found.eager_peak / 4
+    assert found.peak < found.eager_peak / 3
 
 
 # --- Writes -----------------------------------------------------------------------------------------------
