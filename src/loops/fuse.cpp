@@ -476,10 +476,11 @@ class Fuser {
     return any;
   }
 
+  /// Not by a call that ends in it: what it is made of lies nowhere then.
   bool is_stored_for_others(const Value* v) const {
-    if (wanted_[v->id] || returned_[v->id]) return false;
     const auto& readers = readers_[v->id];
     const int u = unit_of_[v->id];
+    if (wanted_[v->id] || returned_[v->id] || parts_[u].call) return false;
     return std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return unit(r) != u; }) &&
            std::none_of(readers.begin(), readers.end(), [&](const Node* r) { return is_only_kept(v, r); });
   }
