@@ -28,11 +28,14 @@ const Value* behind_keep(const Value* v) {
 
 }  // namespace
 
-std::optional<Again> computed_again(const Value* v, const std::function<bool(const Value*)>& in_memory,
-                                    const std::function<bool(const Node*)>& may) {
+std::optional<Again> computed_again(const Value* v, const Lying& lying) {
   Again again;
   std::vector<const Value*> wanted = {v};
-  auto is_possible = [&](const Node* n) { return n && kind_of(n) == OpKind::Pointwise && may(n); };
+  const int here = lying.made_by[v->id];
+  auto in_memory = [&](const Value* x) { return lying.in_memory[x->id] != 0; };
+  auto is_possible = [&](const Node* n) {
+    return n && kind_of(n) == OpKind::Pointwise && here >= 0 && lying.made_by[n->out()->id] == here;
+  };
   while (!wanted.empty()) {
     const Node* n = wanted.back()->def;
     wanted.pop_back();
@@ -58,6 +61,18 @@ std::optional<Again> computed_again(const Value* v, const std::function<bool(con
     }
   }
   return again;
+}
+
+bool pays_again(const Value* v, const Again& again, size_t readers, size_t fetch, double least) {
+  auto bytes = [](const Value* x) {
+    return static_cast<double>(estimate(x->type.numel())) * dtype_bytes(x->type.dtype);
+  };
+  const auto kernels = static_cast<double>(readers);
+  const double saved =
+      bytes(v) * (1 + kernels) - (fetch ? static_cast<double>(fetch) * bytes(again.from) : 0);
+  const MachineSpeed& machine = graph::facts_of(v->type.device).speed;
+  return saved > least &&
+         again.instructions * kernels / machine.instructions_per_ns <= saved / machine.bytes_per_ns;
 }
 
 }  // namespace bolt::loops

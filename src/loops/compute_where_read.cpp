@@ -3,7 +3,6 @@
 
 #include <algorithm>
 
-#include "graph/device_facts.h"
 #include "loops/again.h"
 #include "loops/cost.h"
 
@@ -23,39 +22,45 @@ bool is_stored_for_others(const Units& units, const Value* v) {
                       [&](const Node* r) { return units.is_only_kept(v, r); });
 }
 
-bool lies_in_memory(const Units& units, const Value* v) {
-  const int u = units.unit_of[v->id];
-  if (units.fusion.usage.materialized[v->id]) return true;
-  if (u < 0) return false;
-  const auto& readers = units.readers_of[v->id];
-  return units.wanted[v->id] ||
-         std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return units.unit(r) != u; });
+Lying lying_of(const Units& units) {
+  const Usage& usage = units.fusion.usage;
+  Lying lying{usage.materialized, std::vector<int>(usage.materialized.size(), -1)};
+  for (size_t id = 0; id < units.unit_of.size(); ++id) {
+    const int u = units.unit_of[id];
+    if (u < 0) continue;
+    const auto& readers = units.readers_of[id];
+    if (units.wanted[id] ||
+        std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return units.unit(r) != u; }))
+      lying.in_memory[id] = 1;
+    if (usage.role[id] == Role::Fused && !units.wanted[id] && !units.fusion.constant[id])
+      lying.made_by[id] = u;
+  }
+  return lying;
 }
 
 /// Nothing waits longer in memory for it that is more than what is not stored, and no kernel gets too many
 /// operands.
-bool pays_again(const Units& units, const Value* v, const Again& again) {
+bool pays_for_readers(const Units& units, const Value* v, const Again& again) {
   const int made_by = units.unit_of[v->id];
-  std::vector<int> readers;
-  for (const Node* r : units.readers_of[v->id]) add_once(readers, units.unit(r));
-  double saved = Units::bytes_of(v), repeated = 0;
+  std::vector<int> kernels;
+  for (const Node* r : units.readers_of[v->id]) add_once(kernels, units.unit(r));
+  size_t readers = 0, fetch = 0;
   bool all_read_it = true;
-  for (int u : readers) {
+  for (int u : kernels) {
     const Group group = units.group(u);
     const std::vector<const Value*> read = units.sources_of(group);
     const bool reads_it = !again.from || std::find(read.begin(), read.end(), again.from) != read.end() ||
                           units.unit_of[again.from->id] == u;
-    if (!reads_it) saved -= Units::bytes_of(again.from);
+    fetch += !reads_it;
     if (u == made_by) continue;
+    ++readers;
     all_read_it &= reads_it;
-    saved += Units::bytes_of(v), repeated += again.instructions;
     if (read.size() + group.stored.size() + again.nodes.size() > kMaxOperands ||
         group.nodes.size() + again.nodes.size() > kMaxNodes)
       return false;
   }
-  const graph::MachineSpeed& machine = graph::facts_of(units.parts[made_by].device).speed;
-  return (all_read_it || Units::bytes_of(again.from) <= Units::bytes_of(v)) && saved > kWaits &&
-         repeated / machine.instructions_per_ns <= saved / machine.bytes_per_ns;
+  return (all_read_it || Units::bytes_of(again.from) <= Units::bytes_of(v)) &&
+         pays_again(v, again, readers, fetch, kWaits);
 }
 
 void free_nodes(Units& units, const std::vector<char>& freed) {
@@ -78,16 +83,12 @@ void free_nodes(Units& units, const std::vector<char>& freed) {
 bool compute_where_read(Units& units, int& fuel) {
   const Usage& usage = units.fusion.usage;
   std::vector<char> freed(usage.role.size(), 0);
+  const Lying lying = lying_of(units);
   bool any = false;
   for (const Node* n : units.nodes) {
     if (usage.role_of(n) != Role::Fused || !is_stored_for_others(units, n->out())) continue;
-    const auto again = computed_again(
-        n->out(), [&](const Value* v) { return lies_in_memory(units, v); },
-        [&](const Node* m) {
-          return usage.role_of(m) == Role::Fused && (m == n || units.unit(m) == units.unit(n)) &&
-                 !units.wanted[m->out()->id] && !units.fusion.constant[m->out()->id];
-        });
-    if (!again || fuel == 0 || !pays_again(units, n->out(), *again)) continue;
+    const auto again = computed_again(n->out(), lying);
+    if (!again || fuel == 0 || !pays_for_readers(units, n->out(), *again)) continue;
     for (const Node* m : again->nodes) freed[m->out()->id] = 1;
     any = true;
     if (fuel > 0) --fuel;

@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "graph/device_facts.h"
 #include "loops/again.h"
 #include "loops/index_number.h"
 #include "support/error.h"
@@ -187,18 +186,23 @@ class Assigner {
 
   /// Is it made of something narrower that lies in memory in any case, and of what is far smaller? A
   /// normalised image in float32 is, of the image in bfloat16 and of its statistics.
-  std::optional<Again> made_of_narrower(const Value* v) const {
-    auto in_memory = [&](const Value* x) { return f_.usage.materialized[x->id] || is_kept(x); };
-    auto may = [&](const Node* n) {
-      return !r_.wanted[n->out()->id] && !f_.constant[n->out()->id] && !is_kept(n->out());
-    };
-    std::optional<Again> again = computed_again(v, in_memory, may);
-    if (!again || !again->from || dtype_bytes(again->from->type.dtype) >= dtype_bytes(v->type.dtype))
+  std::optional<Again> made_of_narrower(const Value* v, size_t readers, const Lying& lying) const {
+    std::optional<Again> again = computed_again(v, lying);
+    if (!again || !again->from || dtype_bytes(again->from->type.dtype) >= dtype_bytes(v->type.dtype) ||
+        !pays_again(v, *again, readers, readers, 0))
       return std::nullopt;
-    const graph::MachineSpeed& machine = graph::facts_of(v->type.device).speed;
-    const double bytes = static_cast<double>(estimate(v->type.numel())) * dtype_bytes(v->type.dtype);
-    if (again->instructions / machine.instructions_per_ns > bytes / machine.bytes_per_ns) return std::nullopt;
     return again;
+  }
+  /// What calls make and what is handed on lies in memory; no kernel knows another yet.
+  Lying lying_before_merging() const {
+    Lying lying{f_.usage.materialized, std::vector<int>(f_.usage.materialized.size(), -1)};
+    for (const auto& n : g_.nodes)
+      for (const auto& v : n->outputs)
+        if (is_kept(v.get()))
+          lying.in_memory[v->id] = 1;
+        else if (!r_.wanted[v->id] && !f_.constant[v->id])
+          lying.made_by[v->id] = 0;
+    return lying;
   }
 
   /// Of the value and of its views.
@@ -219,17 +223,16 @@ class Assigner {
   }
 
   void repeat_cheap_work() {
+    const Lying lying = lying_before_merging();
     for (const auto& n : g_.nodes) {
-      if (n->outputs.size() != 1) continue;
+      if (n->outputs.size() != 1 || kind_of(n.get()) != OpKind::Pointwise) continue;
       const Value* v = n->out();
-      const bool several = readers_of(v) > 1;
-      if (kind_of(n.get()) == OpKind::Pointwise && !r_.wanted[v->id] && several && !f_.constant[v->id] &&
-          !is_kept(v)) {
-        if (is_cheap(*n) || widens(*n))
-          f_.usage.role[v->id] = Role::Free;
-        else if (const auto again = made_of_narrower(v))
-          for (const Node* m : again->nodes) f_.usage.role[m->out()->id] = Role::Free;
-      }
+      const size_t readers = readers_of(v);
+      if (readers <= 1 || lying.made_by[v->id] < 0) continue;
+      if (is_cheap(*n) || widens(*n))
+        f_.usage.role[v->id] = Role::Free;
+      else if (const auto again = made_of_narrower(v, readers, lying))
+        for (const Node* m : again->nodes) f_.usage.role[m->out()->id] = Role::Free;
     }
   }
 
