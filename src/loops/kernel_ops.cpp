@@ -61,6 +61,17 @@ ReduceOp combiner_of(Into into) {
 
 bool gives_bool(ScalarOp op) { return graph::op_rules(graph_op(op)).dtype == graph::DTypeRule::Bool; }
 
+bool may_contract(const Kernel& k, const Expr& e) {
+  if (e.kind != ExprKind::Op || !is_float(e.dtype)) return false;
+  if (e.op == ScalarOp::mul) return true;
+  auto is_product = [&](ExprId a) {
+    const Expr& made = k.exprs[static_cast<size_t>(a)];
+    return made.kind == ExprKind::Op && made.op == ScalarOp::mul;
+  };
+  return (e.op == ScalarOp::add || e.op == ScalarOp::sub) &&
+         !(is_product(e.args[0]) && is_product(e.args[1]));
+}
+
 DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {
   if (gives_bool(op)) return DType::Bool;
   if (op == ScalarOp::from_bits) return DType::F64;

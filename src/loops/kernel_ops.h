@@ -31,6 +31,11 @@ BOLT_API std::string_view into_name(Into into);
 BOLT_API std::optional<Into> into_from_name(std::string_view name);
 inline bool is_arg_reduce(ReduceOp op) { return op == ReduceOp::ArgMax || op == ReduceOp::ArgMin; }
 bool gives_bool(ScalarOp op);
+/// May code make one instruction, which rounds once, of this product or sum and of a sum or product beside
+/// it? Not of a sum of two products: one of them would be rounded and the other not, and what is 0 in eager
+/// (the difference of two equal elements that were normalised) would be what rounding takes away, with a
+/// sign. Other operations and integers have nothing to contract.
+BOLT_API bool may_contract(const Kernel& k, const Expr& e);
 /// Over which dimensions `e`, whose operands are already in `k`, varies.
 uint32_t dims_of(const Kernel& k, const Expr& e);
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "loops/kernel.h"
+#include "loops/kernel_ops.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -157,6 +158,27 @@ TEST(Kernel, Traffic) {
   Traffic t = traffic(parse_kernel(kSoftmax));
   EXPECT_EQ(t.bytes, Sym(64));
   EXPECT_EQ(t.flops, Sym(5 * 8));
+}
+
+TEST(Kernel, NoSumOfTwoProductsIsContracted) {
+  const Kernel k =
+      parse_kernel(R"(kernel @k (in %b0: f32, in %b1: i64, out %b2: f32, out %b3: i64) space [8 d0] {
+  %0 = load b0[d0]
+  %1 = mul %0, %0
+  %2 = mul %1, %0
+  %3 = sub %1, %2
+  %4 = add %3, %1
+  %5 = exp %4
+  %6 = load b1[d0]
+  %7 = mul %6, %6
+  store b2[d0] = %5
+  store b3[d0] = %7
+}
+)");
+  std::vector<int> contracted;
+  for (size_t i = 0; i < k.exprs.size(); ++i)
+    if (may_contract(k, k.exprs[i])) contracted.push_back(static_cast<int>(i));
+  EXPECT_EQ(contracted, (std::vector<int>{1, 2, 4}));
 }
 
 TEST(Kernel, VerifierNamesTheFault) {

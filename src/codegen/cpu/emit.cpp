@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "codegen/cpu/emitter.h"
+#include "loops/kernel_ops.h"
 
 namespace bolt::codegen::cpu {
 
@@ -215,8 +216,7 @@ Emitter::Placed Emitter::compute(ExprId id, Sub s) {
   at(d);
   if (e.kind == ExprKind::Cast) return {ops_.cast(args[0], expr(e.args[0]).dtype, e.dtype), d};
   const DType operand = expr(e.args.back()).dtype;
-  Value result = ops_.apply(e.op, operand, args);
-  return {result, d};
+  return {ops_.apply(e.op, operand, args, loops::may_contract(k_, e)), d};
 }
 
 // ---- row buffers

@@ -398,20 +398,14 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
   return nullptr;
 }
 
-static bool is_product(const llvm::Value* v) {
-  const auto* made = llvm::dyn_cast<llvm::BinaryOperator>(v);
-  return made && made->getOpcode() == llvm::Instruction::FMul;
-}
-
-Ops::Value Ops::apply(ScalarOp op, DType operand, llvm::ArrayRef<Value> args) const {
+Ops::Value Ops::apply(ScalarOp op, DType operand, llvm::ArrayRef<Value> args, bool contract) const {
   if (op == ScalarOp::where) return b_.CreateSelect(args[0], args[1], args[2]);
   if (is_compare(op)) return compare(op, operand, args[0], args[1]);
   if (op == ScalarOp::logical_not) return b_.CreateNot(cast(args[0], operand, DType::Bool));
   if (!is_float(operand)) return integral(op, operand, args);
   llvm::IRBuilderBase::FastMathFlagGuard guard(b_);
   llvm::FastMathFlags flags;
-  const bool sums = op == ScalarOp::add || op == ScalarOp::sub;
-  flags.setAllowContract(op == ScalarOp::mul || (sums && !(is_product(args[0]) && is_product(args[1]))));
+  flags.setAllowContract(contract);
   b_.setFastMathFlags(flags);
   return floating(op, args);
 }
@@ -447,8 +441,8 @@ Ops::Value Ops::identity(ReduceOp op, DType t) const {
 
 Ops::Value Ops::combine(ReduceOp op, DType t, Value a, Value b) const {
   switch (op) {
-    case ReduceOp::Sum: return apply(ScalarOp::add, t, {a, b});
-    case ReduceOp::Prod: return apply(ScalarOp::mul, t, {a, b});
+    case ReduceOp::Sum: return apply(ScalarOp::add, t, {a, b}, true);
+    case ReduceOp::Prod: return apply(ScalarOp::mul, t, {a, b}, true);
     case ReduceOp::Max: return apply(ScalarOp::maximum, t, {a, b});
     case ReduceOp::Min: return apply(ScalarOp::minimum, t, {a, b});
     case ReduceOp::Any: return b_.CreateOr(a, b);

@@ -3,10 +3,8 @@
 //
 // How values are held: b8 as i1, bf16 and f16 as their 16 bits (only loads, stores and casts ever see them),
 // the rest as themselves. In memory b8 is a byte. Vectors of any width; 1 lane is a plain scalar. Products
-// and sums may be contracted to fma, but no sum of two products: one of them would be rounded and the other
-// not, and what is 0 in eager (the difference of two equal elements that were normalised) would be what
-// rounding takes away, with a sign. Nothing else is relaxed: NaN, infinities and zeros behave as ops.def
-// says.
+// and sums may be contracted to fma where loops::may_contract says so, and what a reduction adds up. Nothing
+// else is relaxed: NaN, infinities and zeros behave as ops.def says.
 #pragma once
 
 #include "codegen/cpu/math.h"
@@ -27,8 +25,9 @@ class Ops {
   Value constant(DType t, double value, int64_t ivalue) const;
   Value splat(Value scalar, unsigned lanes) const;
 
-  /// `operand` is the type of the value operands (for where: of the last two).
-  Value apply(loops::ScalarOp op, DType operand, llvm::ArrayRef<Value> args) const;
+  /// `operand` is the type of the value operands (for where: of the last two). `contract`: may_contract of
+  /// the expression.
+  Value apply(loops::ScalarOp op, DType operand, llvm::ArrayRef<Value> args, bool contract = false) const;
   Value cast(Value v, DType from, DType to) const;
 
   Value identity(loops::ReduceOp op, DType t) const;

@@ -194,14 +194,7 @@ class CudaEmitter {
     for (ExprId a : e.args)
       args.push_back(is_place_of_vector(e, a) ? "i64(" + text(expr(a).index) + ")" : ref(a));
     const DType operand = expr(e.args.back()).dtype;
-    return adds_products(e) ? sum_of_products(e.op, operand, args) : operation(e.op, operand, args);
-  }
-
-  bool adds_products(const Expr& e) const {
-    return (e.op == loops::ScalarOp::add || e.op == loops::ScalarOp::sub) && is_float(e.dtype) &&
-           std::ranges::all_of(e.args, [&](ExprId a) {
-             return expr(a).kind == ExprKind::Op && expr(a).op == loops::ScalarOp::mul;
-           });
+    return operation(e.op, operand, args, loops::may_contract(k_, e));
   }
 
   /// What is known of a whole vector is asked of its first element's place.
@@ -645,7 +638,7 @@ class CudaEmitter {
     std::string next = x;
     if (const ExprId most = followed_by(id); most != kNone)
       next = operation(loops::ScalarOp::exp, e.dtype,
-                       {"less(" + ref(expr(most).args[0]) + ", a" + str(most) + ")"});
+                       {"less(" + ref(expr(most).args[0]) + ", a" + str(most) + ")"}, false);
     if (loops::is_arg_reduce(e.reduce_op))
       next = accumulator_type(e) + "{" + x + ", " + dim(std::countr_zero(e.reduce_dims)) + "}";
     const std::string only = s_.shifted && vector_in_row() ? "if (!(" + beyond_row(first) + ")) " : "";

@@ -1,6 +1,6 @@
 // codegen/cuda/ops.cpp
 // See ops.h. Floating operations are CUDA's own functions in full precision (within 2 ulp); the compiler may
-// contract a product and a sum into one fma, as on the CPU, but not where both operands are products.
+// contract a product and a sum into one fma where loops::may_contract says so, as on the CPU.
 // Integers wrap: C++ leaves overflow open, so their arithmetic goes through the prelude.
 
 #include "codegen/cuda/ops.h"
@@ -183,17 +183,16 @@ std::string cast(const std::string& x, DType from, DType to) {
   return value_type(to) + "(" + x + ")";
 }
 
-std::string operation(ScalarOp op, DType t, const std::vector<std::string>& a) {
+std::string operation(ScalarOp op, DType t, const std::vector<std::string>& a, bool contract) {
   if (op == ScalarOp::where) return a[0] + " ? " + a[1] + " : " + a[2];
   if (op == ScalarOp::logical_not) return t == DType::Bool ? "!" + a[0] : a[0] + " == 0";
+  // NVRTC contracts what is written with operators.
+  if (is_float(t) && !contract && (op == ScalarOp::add || op == ScalarOp::sub))
+    return call(std::string(t == DType::F32 ? "__f" : "__d") + (op == ScalarOp::add ? "add_rn" : "sub_rn"),
+                a);
   const std::string between = infix(op, t);
   if (!between.empty()) return a[0] + between + a[1];
   return is_float(t) ? floating(op, t, a) : integral(op, t, a);
-}
-
-std::string sum_of_products(ScalarOp op, DType t, const std::vector<std::string>& a) {
-  const std::string type = t == DType::F32 ? "f" : "d";
-  return call("__" + type + (op == ScalarOp::add ? "add" : "sub") + "_rn", a);
 }
 
 std::string combiner(ReduceOp op) {

@@ -20,10 +20,8 @@ std::string to_memory(DType t, const std::string& x);
 /// Exactly this number; `ivalue` for integers and b8.
 std::string constant(DType t, double value, int64_t ivalue);
 std::string cast(const std::string& x, DType from, DType to);
-/// `operand`: dtype of the last argument.
-std::string operation(loops::ScalarOp op, DType operand, const std::vector<std::string>& args);
-/// Of two products, floats, `op` being add or sub: each is rounded first (codegen/cpu/ops.h says why).
-std::string sum_of_products(loops::ScalarOp op, DType operand, const std::vector<std::string>& args);
+/// `operand`: dtype of the last argument. `contract`: loops::may_contract of the expression.
+std::string operation(loops::ScalarOp op, DType operand, const std::vector<std::string>& args, bool contract);
 
 /// The prelude's name for combining two partial results, and what a reduction starts from.
 std::string combiner(loops::ReduceOp op);

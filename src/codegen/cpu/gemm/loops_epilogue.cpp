@@ -153,7 +153,8 @@ class LoopsTileEpilogue final : public TileEpilogue {
     if (std::any_of(args.begin(), args.end(), is_vector)) {
       for (Value*& arg : args) arg = widen(arg);
     }
-    return ops_.apply(e.op, k_.exprs[static_cast<size_t>(e.args.back())].dtype, args);
+    const DType operand = k_.exprs[static_cast<size_t>(e.args.back())].dtype;
+    return ops_.apply(e.op, operand, args, loops::may_contract(k_, e));
   }
 
   // ---- index arithmetic
