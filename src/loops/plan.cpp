@@ -64,6 +64,11 @@ class Planner {
     launch_together(plan_, options_);
     lifetimes();
     place();
+    for (const auto* list : {&plan_.fold_steps, &plan_.steps})
+      for (const Step& s : *list) {
+        const std::string wrong = out_of_reach(plan_, s);
+        BOLT_CHECK(wrong.empty(), wrong);
+      }
     return std::move(plan_);
   }
 
@@ -473,14 +478,29 @@ std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
   return planner.finish();
 }
 
+/// An operand of a kernel that is one number on the processor, where the kernel's device is given those.
+static bool is_number(const Plan& plan, const Step& s, size_t i) {
+  const graph::Type& type = plan.buffers[static_cast<size_t>(s.buffers[i])].type;
+  return s.kind == StepKind::Kernel && i < static_cast<size_t>(s.operand_count) && type.rank() == 0 &&
+         graph::facts_of(s.device).takes_numbers && type.device.kind == graph::DeviceKind::CPU;
+}
+
 std::vector<char> numbers_of(const Plan& plan, const Step& s) {
   std::vector<char> numbers(s.buffers.size());
   bool any = false;
-  for (size_t i = 0; i < static_cast<size_t>(s.operand_count); ++i)
-    any |= numbers[i] =
-        s.kind == StepKind::Kernel && graph::facts_of(s.device).takes_numbers &&
-        plan.buffers[static_cast<size_t>(s.buffers[i])].type.device.kind == graph::DeviceKind::CPU;
+  for (size_t i = 0; i < numbers.size(); ++i) any |= numbers[i] = is_number(plan, s, i);
   return any ? numbers : std::vector<char>();
+}
+
+std::string out_of_reach(const Plan& plan, const Step& s) {
+  if (s.kind != StepKind::Kernel) return "";
+  for (size_t i = 0; i < s.buffers.size(); ++i) {
+    const graph::Type& type = plan.buffers[static_cast<size_t>(s.buffers[i])].type;
+    if (type.device != s.device && !is_number(plan, s, i))
+      return "b" + std::to_string(s.buffers[i]) + " lies on " + graph::str(type.device) +
+             ", and the kernel runs on " + graph::str(s.device);
+  }
+  return "";
 }
 
 bool has_data_sizes(const PlanBuffer& b) {

@@ -96,6 +96,9 @@ struct Plan;
 /// hands its value over. Empty: none is.
 BOLT_API std::vector<char> numbers_of(const Plan& plan, const Step& step);
 
+/// Which buffer of a kernel lies where its device cannot reach it; "": none does.
+std::string out_of_reach(const Plan& plan, const Step& step);
+
 /// One block of memory on one device, in which the temporaries of that device lie.
 struct Arena {
   graph::Device device;

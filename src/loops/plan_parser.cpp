@@ -308,6 +308,7 @@ class PlanParser {
     if (s.kind == StepKind::Pack ? s.buffers.size() != 2 : given != k.buffers.size())
       in_.fail("@" + k.name + " is given " + std::to_string(given) + " buffers and has " +
                std::to_string(k.buffers.size()) + ";");
+    if (const std::string wrong = out_of_reach(p_, s); !wrong.empty()) in_.fail(wrong + ";");
   }
 
   /// Weights are packed for a contraction, which says how.
