@@ -115,11 +115,14 @@ variable_list ResultNode::apply(variable_list&& gradients) {
   return all;
 }
 
-/// Where there is but one node, the engine tells it.
+/// Where there is but one node, the engine tells it. A pass that has nothing to go on with ends here, before
+/// it comes to results that were made earlier: eager has not called what retains their gradients either.
 bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient) {
-  const int id = torch::autograd::get_current_graph_task_id();
-  if (id < 0 || !gradient.defined() || region_->links_.groups.size() == 1) return false;
+  if (!gradient.defined()) return false;
   const std::lock_guard lock(mutex_);
+  demand_held(tangent);
+  const int id = torch::autograd::get_current_graph_task_id();
+  if (id < 0 || region_->links_.groups.size() == 1) return false;
   pass_of(id).tangents[tangent] = gradient;
   return true;
 }
@@ -176,7 +179,8 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
   Tensors tangents = std::exchange(pass.tangents, Tensors(gone_.size()));
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
-  demand_held(given);
+  for (size_t k = 0; k < given.size(); ++k)
+    if (given[k]) demand_held(k);
   variable_list computed;
   if (c10::GradMode::is_enabled()) {
     note_gone(given);
@@ -213,11 +217,10 @@ void TrainedCall::release() {
   released_ = true;
 }
 
-void TrainedCall::demand_held(const std::vector<bool>& given) const {
-  for (size_t k = 0; k < gone_.size(); ++k) {
-    const bool lacks = region_->links_.reads_saved[k] ? gone_[k] : released_ && !region_->links_.is_alone[k];
-    TORCH_CHECK(!given[k] || !lacks, torch::autograd::ERR_BACKWARD_TWICE);
-  }
+void TrainedCall::demand_held(size_t tangent) const {
+  const TrainedLinks& links = region_->links_;
+  const bool lacks = links.reads_saved[tangent] ? gone_[tangent] : released_ && !links.is_alone[tangent];
+  TORCH_CHECK(!lacks, torch::autograd::ERR_BACKWARD_TWICE);
 }
 
 /// Of the passes that need what is saved.

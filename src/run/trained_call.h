@@ -104,7 +104,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   Pass& pass_of(int id);
   Pass take_pass(int id);
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents);
-  void demand_held(const std::vector<bool>& given) const;
+  void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
   void note_gone(const std::vector<bool>& given);
   std::vector<at::Tensor> unpack_saved(bool last, const autograd::NodePtr& node);

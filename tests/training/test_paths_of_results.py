@@ -126,3 +126,18 @@ def test_nothing_stays():
         del leaves, results, x
         gc.collect()
         assert [r() for r in gone] == [None] * len(gone)
+
+
+def test_a_second_pass_raises_before_it_comes_to_earlier_results():
+    """So nothing is retained of it."""
+
+    def use(leaves, results):
+        results[0].retain_grad()
+        results[1].sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.backward([r.sum() for r in results])
+        seen.append(results[0].grad is None)
+
+    seen = []
+    check(use)
+    assert seen == [True] * len(seen)
