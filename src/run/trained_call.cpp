@@ -5,6 +5,7 @@
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -123,29 +124,42 @@ bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient) {
   demand_held(tangent);
   const int id = torch::autograd::get_current_graph_task_id();
   if (id < 0 || region_->links_.groups.size() == 1) return false;
-  pass_of(id).tangents[tangent] = gradient;
+  const auto pass = pass_of(id);
+  pass->tangents[tangent] = gradient;
+  keep(pass);
   return true;
 }
 
-TrainedCall::Pass& TrainedCall::pass_of(int id) {
-  const auto known = std::ranges::find(passes_, id, &Pass::id);
-  if (known != passes_.end()) return *known;
+std::shared_ptr<TrainedCall::Pass> TrainedCall::pass_of(int id) const {
+  for (const std::weak_ptr<Pass>& known : passes_)
+    if (auto pass = known.lock(); pass && pass->id == id) return pass;
   const TrainedLinks& links = region_->links_;
-  return passes_.emplace_back(Pass{id, Tensors(gone_.size()), variable_list(links.edges.size()),
-                                   std::vector<bool>(links.groups.size())});
+  return std::make_shared<Pass>(Pass{id, Tensors(gone_.size()), variable_list(links.edges.size()),
+                                     std::vector<bool>(links.groups.size())});
 }
 
-TrainedCall::Pass TrainedCall::take_pass(int id) {
-  Pass pass = std::move(pass_of(id));
-  std::erase_if(passes_, [&](const Pass& p) { return p.id == id; });
-  return pass;
+/// The engine's task has it, with what else it has not handed on yet: it goes with the task, which ends where
+/// something raises, too.
+void TrainedCall::keep(const std::shared_ptr<Pass>& pass) {
+  std::erase_if(passes_, [](const std::weak_ptr<Pass>& known) { return known.expired(); });
+  if (is_under_way(pass->id)) return;
+  passes_.emplace_back(pass);
+  torch::autograd::Engine::get_default_engine().queue_callback([pass] {});
+}
+
+bool TrainedCall::is_under_way(int id) const {
+  return std::ranges::any_of(passes_, [&](const std::weak_ptr<Pass>& known) {
+    const auto pass = known.lock();
+    return pass && pass->id == id;
+  });
 }
 
 variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, const NodePtr& node) {
   const std::lock_guard lock(mutex_);
   region_->double_backward_->note_pass();
   const TrainedLinks::Group& links = region_->links_.groups[group];
-  Pass pass = take_pass(torch::autograd::get_current_graph_task_id());
+  const auto under_way = pass_of(torch::autograd::get_current_graph_task_id());
+  Pass& pass = *under_way;
   for (size_t i = 0; i < tangents.size(); ++i)
     if (tangents[i].defined()) pass.tangents[links.tangents[i]] = std::move(tangents[i]);
   tangents.clear();
@@ -155,7 +169,12 @@ variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, 
   for (size_t edge : links.edges) out.push_back(std::move(pass.gradients[edge]));
   pass.handed_on[group] = true;
   const std::vector<bool> to_come = groups_to_come(pass);
-  if (std::ranges::find(to_come, true) != to_come.end()) passes_.push_back(std::move(pass));
+  if (std::ranges::find(to_come, true) != to_come.end()) {
+    keep(under_way);
+  } else {
+    pass.gradients.clear();  // of groups that it does not come to
+    std::erase_if(passes_, [&](const std::weak_ptr<Pass>& known) { return known.lock() == under_way; });
+  }
   return out;
 }
 
@@ -207,7 +226,7 @@ void TrainedCall::release() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   const int id = torch::autograd::get_current_graph_task_id();
-  if (id >= 0 && std::ranges::find(passes_, id, &Pass::id) != passes_.end()) return;
+  if (id >= 0 && is_under_way(id)) return;
   for (size_t k = 0; k < gone_.size(); ++k)
     if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();

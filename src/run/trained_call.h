@@ -101,8 +101,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
                                               const autograd::NodePtr& node);
   void compute(Pass& pass, const autograd::NodePtr& node);
   std::vector<bool> groups_to_come(const Pass& pass) const;
-  Pass& pass_of(int id);
-  Pass take_pass(int id);
+  std::shared_ptr<Pass> pass_of(int id) const;
+  void keep(const std::shared_ptr<Pass>& pass);
+  bool is_under_way(int id) const;
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents);
   void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
@@ -130,8 +131,8 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
   std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
   bool released_ = false;
-  std::vector<Pass> passes_;  ///< under way
-  std::mutex mutex_;          ///< of all of the above
+  std::vector<std::weak_ptr<Pass>> passes_;  ///< under way
+  std::mutex mutex_;                         ///< of all of the above
 
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;

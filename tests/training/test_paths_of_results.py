@@ -128,6 +128,28 @@ def test_nothing_stays():
         assert [r() for r in gone] == [None] * len(gone)
 
 
+def test_a_pass_that_raises_keeps_no_gradient():
+    """What it had come to by then goes with it, and not with the graph."""
+
+    def refuse(_):
+        raise ValueError("no")
+
+    def apart(a, b):
+        return a.sin(), b.cos()
+
+    for fn in (apart, torchbolt.compile(apart)):
+        leaves = [torch.randn(4, requires_grad=True) for _ in range(2)]
+        results = fn(*leaves)
+        results[0].register_hook(refuse)
+        gradients = [torch.ones(4) for _ in range(2)]
+        gone = [weakref.ref(t) for t in gradients]
+        with pytest.raises(ValueError, match="no"):
+            torch.autograd.backward(results, gradients)
+        del gradients
+        gc.collect()
+        assert [r() for r in gone] == [None, None]
+
+
 def test_a_second_pass_raises_before_it_comes_to_earlier_results():
     """So nothing is retained of it."""
 
