@@ -15,6 +15,7 @@
 #include <chrono>
 #include <utility>
 
+#include "autograd/cuts.h"
 #include "autograd/gradients.h"
 #include "device/device.h"
 #include "record/recorder.h"
@@ -75,7 +76,8 @@ class RegionCompilation {
     }
   }
 
-  /// With a backward pass that is part of it: one program, without a graph of autograd's.
+  /// With a backward pass that is part of it: one program, without a graph of autograd's; and what gradients
+  /// are needed of behind it, in pieces of their own.
   Made whole_step() {
     for (const SymbolRow& s : sizes_.open())  // numbers may differ: none that is differentiated rests on one
       if (s.from != SymbolRow::From::number)
@@ -85,7 +87,8 @@ class RegionCompilation {
       step = begin_step(r_, sizes_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
-      return replayed(error.what(), true);
+      const bool goes_on = !autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants)).empty();
+      return goes_on ? differentiated() : replayed(error.what(), true);
     }
     return step(compiled(true));
   }

@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "autograd/flow.h"
+#include "autograd/gradients.h"
 
 namespace bolt::autograd {
 namespace {
@@ -30,12 +31,18 @@ class Cutting {
   }
 
   std::vector<size_t> cuts() {
-    if (results_.size() < 2) return {};
+    const size_t passed = behind_passes();
+    if (passed == 0 && results_.size() < 2) return {};
     find_leading();
+    const auto goes_on = std::find(leads_.begin() + static_cast<std::ptrdiff_t>(passed), leads_.end(), true);
+    if (passed > 0 && goes_on == leads_.end()) return {};
+    const size_t begin = passed == 0 ? 0 : static_cast<size_t>(goes_on - leads_.begin());
     std::vector<Span> spans;
     for (TensorId id : results_)
-      if (const auto span = span_of(id)) spans.push_back(*span);
-    return cuts_in(std::move(spans));
+      if (const auto span = span_of(id); span && span->first > begin) spans.push_back(*span);
+    std::vector<size_t> all = cuts_in(std::move(spans));
+    if (passed > 0) all.insert(all.begin(), begin);
+    return all;
   }
 
  private:
@@ -59,6 +66,14 @@ class Cutting {
     return out;
   }
 
+  /// The first entry behind the last backward pass; 0: there is none.
+  size_t behind_passes() const {
+    size_t behind = 0;
+    for (size_t i = 0; i < run_.entries.size(); ++i)
+      if (is_gradients(run_.entries[i])) behind = i + 1;
+    return behind;
+  }
+
   const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
   int storage(TensorId id) const { return info(id).storage; }
   bool is_input(TensorId id) const { return info(id).input >= 0; }
@@ -74,17 +89,12 @@ class Cutting {
       for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), each);
   }
 
-  /// Of what the run has made itself.
-  static bool makes_leaf(const Entry& entry) {
-    return entry.op.operator_name().name == "aten::requires_grad_" && entry.args[1].value.isBool() &&
-           entry.args[1].value.toBool();
-  }
-
   void find_differentiable() {
     for (const Entry& entry : run_.entries) {
       bool flows = false;
       for_each_tensor(entry.args, [&](TensorId id) { flows |= is_differentiable(id); });
-      if (makes_leaf(entry)) for_each_written(entry, [&](TensorId id) { written_.insert(storage(id)); });
+      if (record::makes_leaf(entry))
+        for_each_written(entry, [&](TensorId id) { written_.insert(storage(id)); });
       if (!flows || !entry.grad_mode) continue;
       for_each_written(entry, [&](TensorId id) {
         written_.insert(storage(id));

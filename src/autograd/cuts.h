@@ -6,6 +6,9 @@
 // autograd.grad(loss, logits) would find no way. So the tape is cut behind what makes logits and before what
 // goes on to the loss. Entries stay in their order, so writes and random numbers do. What is left to eager
 // (record/left_to_eager.h) is cut out besides (pieces.h).
+//
+// Where the run has backward passes in it (gradients.h), it is one piece up to the last of them, a whole step
+// (step.h). What is made behind it, and the caller may ask for gradients of, is cut from it.
 #pragma once
 
 #include <set>
@@ -16,7 +19,7 @@
 namespace bolt::autograd {
 
 /// Ascending: the entries that pieces begin with, behind the first one. None, as nearly always: no result is
-/// made of another, but by showing it.
+/// made of another, but by showing it, and none is made behind a backward pass.
 /// `own`: inputs, by their index, that are none of the caller's. What is written to others, so that they have
 /// a history afterwards, is a result.
 std::vector<size_t> cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted,

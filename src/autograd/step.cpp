@@ -47,7 +47,8 @@ class StepMaking {
     StepTape step;
     for (size_t i = 0; i < results.size(); ++i) {
       joint_.outputs.push_back(writer_.id_of(results[i]));
-      step.used_up.push_back(has_history(i, results[i]));
+      step.leaves_made.push_back(is_leaf_made(results[i]));
+      step.used_up.push_back(has_history(i, results[i]) && !step.leaves_made[i]);
       if (step.used_up[i] && !passes.used_up(results[i], results))
         throw_unsupported("a result that can be differentiated, beside a backward pass");
     }
@@ -84,13 +85,27 @@ class StepMaking {
     return result.defined() && result.requires_grad() && !is_callers(wanted_[i]);
   }
 
+  /// A leaf that the run made itself is for a pass what an input is.
+  bool is_leaf_made(const at::Tensor& t) const {
+    return t.defined() && t.requires_grad() &&
+           std::ranges::find(leaves_made_, variables::gradient_edge(t).function) != leaves_made_.end();
+  }
+  void make_leaf(const at::Tensor& t) {
+    if (t.requires_grad()) return;
+    leaves_made_.push_back(begin_history(t));
+  }
+
+  NodePtr begin_history(const at::Tensor& t) {
+    const auto node = make_node<InputNode>();
+    variables::set_gradient_edge(t, Edge(node, node->add_input_metadata(t)));
+    nodes_.push_back(node);
+    return node;
+  }
+
   void make_inputs() {
     for (TensorId id : run_.inputs) {
       at::Tensor& fake = fakes_.emplace_back(writer_.input(id));
-      if (!run_.tensors[static_cast<size_t>(id)].requires_grad) continue;
-      const auto node = make_node<InputNode>();
-      variables::set_gradient_edge(fake, Edge(node, node->add_input_metadata(fake)));
-      nodes_.push_back(node);
+      if (run_.tensors[static_cast<size_t>(id)].requires_grad) begin_history(fake);
     }
   }
 
@@ -104,7 +119,11 @@ class StepMaking {
     };
     options.instead = [&](size_t i, Stack& stack) {
       copied_ = !is_followed(run_.entries[i], stack);
-      if (copied_) return copy(i, stack), true;
+      if (copied_) {
+        copy(i, stack);
+        if (record::makes_leaf(run_.entries[i])) make_leaf(stack[0].toTensor());
+        return true;
+      }
       return call_product(run_.entries[i], stack,
                           [&](Stack& given) { writer_.call(run_.entries[i].op, given); });
     };
@@ -182,7 +201,7 @@ class StepMaking {
   Writer writer_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
-  std::vector<NodePtr> nodes_;
+  std::vector<NodePtr> nodes_, leaves_made_;
   std::vector<BackwardPass> passes_;
 };
 

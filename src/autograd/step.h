@@ -26,6 +26,7 @@ struct StepTape {
   record::Tape tape;                     ///< inputs: those of the run
   std::vector<record::TensorId> wanted;  ///< in the order of the run's
   std::vector<bool> used_up;             ///< by wanted: its history is used up
+  std::vector<bool> leaves_made;         ///< by wanted: a leaf that the run made (requires_grad_())
   std::vector<size_t> leaves;            ///< of the inputs: those that gradients came to
   std::vector<PassMemory> memory;        ///< by backward pass
 };

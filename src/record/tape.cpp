@@ -48,4 +48,9 @@ bool needs_gradients(const Tape& tape) {
 
 bool counts_no_write(const Entry& entry) { return !entry.facts->written_in_training.empty(); }
 
+bool makes_leaf(const Entry& entry) {
+  return entry.op.operator_name().name == "aten::requires_grad_" && entry.args[1].value.isBool() &&
+         entry.args[1].value.toBool();
+}
+
 }  // namespace bolt::record

@@ -114,6 +114,8 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 
 /// Normalisations write running statistics without a word to whoever looks for writes.
 bool counts_no_write(const Entry& entry);
+/// requires_grad_(), of what the run has made itself.
+bool makes_leaf(const Entry& entry);
 
 struct SourceLine {
   Interned file, function;

@@ -19,7 +19,7 @@ namespace bolt::run {
 class Chain final : public Runnable {
  public:
   struct Piece {
-    std::shared_ptr<Runnable> region;  ///< a Trained, or a Replayed for what is left to eager
+    std::shared_ptr<Runnable> region;  ///< Trained; Replayed of what is left to eager; a WholeStep
     Syms numbers;                      ///< what it is given for those among its symbols, over the region's
   };
   /// `tape`, `wanted`: of the whole run. The pieces' tapes have its tensors' numbers; their inputs are those

@@ -4,10 +4,16 @@
 #include <algorithm>
 #include <unordered_set>
 
+#include "autograd/gradients.h"
 #include "autograd/pieces.h"
+#include "autograd/step.h"
+#include "device/device.h"
 #include "record/copy.h"
+#include "run/make_compiled.h"
 #include "run/make_trained.h"
 #include "run/piece_sizes.h"
+#include "run/recorded.h"
+#include "run/step.h"
 
 namespace bolt::run {
 namespace {
@@ -51,6 +57,10 @@ class Linking {
         made.push_back(left_to_eager(piece, over, known, constants, sizes));
         continue;
       }
+      if (autograd::has_gradients(piece.tape)) {
+        made.push_back(whole_step(piece, over, known, constants, budget, sizes, name, stages));
+        continue;
+      }
       auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
                                  known, "", trace, stages, place);
       note_gradients(piece, *region);
@@ -92,6 +102,33 @@ class Linking {
       kept_.insert(storage(id));
     }
     for (TensorId id : piece.tape.inputs) kept_.insert(storage(id));
+    return {region, sizes.end(over, known, *region, results)};
+  }
+
+  /// Up to the last backward pass. What goes on behind it is the next pieces'.
+  Chain::Piece whole_step(Piece& piece, lower::OverInputs& over, lower::Sizes& known,
+                          const Constants& constants, const autograd::Budget& budget, PieceSizes& sizes,
+                          const std::string& name, Stages& stages) {
+    stages.enter("joint");
+    autograd::StepTape step =
+        autograd::make_step(piece.tape, piece.results, budget, made_of_numbers(constants));
+    stages.enter("functionalize");
+    lower::Lowered lowered = lower::functionalize(
+        step.tape, step.wanted, {std::vector<bool>(step.tape.inputs.size()), constants}, known);
+    std::vector<PieceSizes::Layout> results;
+    for (size_t i = 0; i < piece.results.size(); ++i) {
+      results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
+      requires_grad_[static_cast<size_t>(piece.results[i])] = step.used_up[i] || step.leaves_made[i];
+    }
+    loops::PlanOptions options = device::options_of_devices();
+    options.fold_params = false;
+    options.bytes_apart = budget.one_block ? 0 : kBytesApart;
+    auto program = make_compiled(std::move(lowered), step.tape, step.wanted, known.open(), name + ", step",
+                                 options, stages);
+    over.write_arguments(known);
+    auto region =
+        std::make_shared<WholeStep>(record::copy_of(piece.tape), piece.results, std::move(step.used_up),
+                                    std::move(step.leaves_made), std::move(step.leaves), std::move(program));
     return {region, sizes.end(over, known, *region, results)};
   }
 

@@ -7,6 +7,7 @@
 
 #include "autograd/cuts.h"
 #include "autograd/early_cuts.h"
+#include "autograd/gradients.h"
 #include "lower/attention_masks.h"
 #include "record/left_to_eager.h"
 #include "record/operator_facts.h"
@@ -22,7 +23,9 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<si
                lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
-  const std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
+  std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
+  if (autograd::has_gradients(tape))  // in a whole step they are calls of it
+    std::erase_if(eagers, [&](size_t entry) { return cuts.empty() || entry < cuts[0]; });
   Made region;
   if (cuts.empty() && eagers.empty())
     region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
@@ -60,7 +63,8 @@ Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_in
          Stages& stages) {
   check_order_of_collectives(r, tape);
   const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted, made_of_numbers(r.constants));
-  const std::vector<size_t> more = autograd::early_cuts(tape, r.is_awaited);
+  const bool is_step = autograd::has_gradients(tape);
+  const std::vector<size_t> more = is_step ? std::vector<size_t>() : autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
   try {
     return in_pieces(r, tape, united(cuts, more), over_inputs, sizes, stages);

@@ -23,8 +23,10 @@ StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
   for (size_t i : step.leaves)
     recorded.is_param[i] = false;  // every call changes it: nothing is computed beforehand
   return [run = std::move(run), wanted = std::move(wanted), used_up = std::move(step.used_up),
+          leaves_made = std::move(step.leaves_made),
           leaves = std::move(step.leaves)](std::shared_ptr<Runnable> program) {
-    return std::make_shared<WholeStep>(std::move(*run), wanted, used_up, leaves, std::move(program));
+    return std::make_shared<WholeStep>(std::move(*run), wanted, used_up, leaves_made, leaves,
+                                       std::move(program));
   };
 }
 

@@ -36,9 +36,11 @@ bool is_watched(const std::vector<at::Tensor>& inputs, const std::vector<size_t>
 }  // namespace
 
 WholeStep::WholeStep(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
-                     std::vector<size_t> leaves, std::shared_ptr<Runnable> program)
+                     std::vector<bool> leaves_made, std::vector<size_t> leaves,
+                     std::shared_ptr<Runnable> program)
     : Runnable(std::move(tape), std::move(wanted), program->symbols()),
       used_up_(std::move(used_up)),
+      leaves_made_(std::move(leaves_made)),
       leaves_(std::move(leaves)),
       program_(std::move(program)),
       any_used_up_(std::ranges::find(used_up_, true) != used_up_.end()) {
@@ -61,6 +63,8 @@ std::vector<at::Tensor> WholeStep::call(const std::vector<at::Tensor>& inputs,
   for (size_t i = 0; i < values.size(); ++i)
     if (symbols_[i].from == SymbolRow::From::number) numbers.push_back(values[i]);
   std::vector<at::Tensor> results = program_->run(inputs, numbers, std::move(generators));
+  for (size_t i = 0; i < results.size(); ++i)
+    if (leaves_made_[i]) results[i].set_requires_grad(true);
   if (any_used_up_) give_histories(inputs, results);
   return results;
 }

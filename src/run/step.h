@@ -24,7 +24,7 @@ class WholeStep final : public Runnable {
  public:
   /// `tape`, `wanted`: of the run. `program`: of the step's tape.
   WholeStep(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<bool> used_up,
-            std::vector<size_t> leaves, std::shared_ptr<Runnable> program);
+            std::vector<bool> leaves_made, std::vector<size_t> leaves, std::shared_ptr<Runnable> program);
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override { return program_->written_inputs(); }
@@ -43,8 +43,8 @@ class WholeStep final : public Runnable {
                                record::CallGenerators generators) override;
   void give_histories(const std::vector<at::Tensor>& inputs, std::vector<at::Tensor>& results) const;
 
-  const std::vector<bool> used_up_;   ///< by result
-  const std::vector<size_t> leaves_;  ///< of the inputs
+  const std::vector<bool> used_up_, leaves_made_;  ///< by result
+  const std::vector<size_t> leaves_;               ///< of the inputs
   const std::shared_ptr<Runnable> program_;
   const bool any_used_up_;
 };

@@ -505,6 +505,80 @@ def test_a_result_beside_the_loss_can_be_differentiated():
     assert_same(run(torchbolt.compile), run(lambda step: step))
 
 
+def attacked_by_gradients_of_a_shift(model, x, y):
+    """PGD. The shift is a leaf that the step makes."""
+    shift = torch.zeros_like(x).requires_grad_()
+    for _ in range(3):
+        (g,) = torch.autograd.grad(F.cross_entropy(model(x + shift), y), shift)
+        shift = (shift + 0.1 * g.sign()).clamp(-0.3, 0.3).detach().requires_grad_()
+    return F.cross_entropy(model(x + shift.detach()), y)
+
+
+def attacked_by_gradients_of_the_input(model, x, y):
+    worst = x.detach() + 0.001
+    for _ in range(2):
+        worst.requires_grad_()
+        g = torch.autograd.grad(F.cross_entropy(model(worst), y), [worst])[0]
+        worst = worst.detach() + 0.1 * g.sign()
+        worst = torch.min(torch.max(worst, x - 0.3), x + 0.3)
+    logits = model(worst)
+    return F.cross_entropy(logits, y) + F.kl_div(logits.log_softmax(-1), model(x).softmax(-1)), worst, logits
+
+
+def attacked_once(model, x, y):
+    """Other gradients of the first pass stay with the parameters."""
+    shift = torch.zeros_like(x)
+    shift.requires_grad = True
+    F.cross_entropy(model(x + shift), y).backward()
+    g = shift.grad.detach()
+    shift = (shift + 0.1 * g.sign()).detach()
+    return F.cross_entropy(model(x + shift), y)
+
+
+def seen_with_the_shift(model, x, y):
+    """The leaf is a result, which is given a gradient afterwards."""
+    shift = torch.zeros_like(x).requires_grad_()
+    (g,) = torch.autograd.grad(F.cross_entropy(model(x + shift), y), shift)
+    return F.cross_entropy(model(x + shift + g), y), shift
+
+
+def taught_twice(model, x, y):
+    loss = F.cross_entropy(model(x), y)
+    loss.backward()
+    with torch.no_grad():
+        for p in model.parameters():
+            p -= 0.1 * p.grad
+    return F.cross_entropy(model(x * 2), y), loss
+
+
+BEHIND_PASSES = [
+    attacked_by_gradients_of_a_shift,
+    attacked_by_gradients_of_the_input,
+    attacked_once,
+    seen_with_the_shift,
+    taught_twice,
+]
+
+
+@pytest.mark.parametrize("fn", BEHIND_PASSES, ids=lambda fn: fn.__name__)
+def test_what_is_made_behind_a_pass_can_be_differentiated(fn):
+    def run(wrap):
+        model = net(drop=0.2)
+        fast = wrap(fn)
+        found = []
+        for x, y in batches(4):
+            made = fast(model, x, y)
+            loss, *others = made if isinstance(made, tuple) else (made,)
+            loss.backward()
+            found.append([loss.detach(), *[t.detach() for t in others], *[t.grad for t in others if t.is_leaf]])
+            found.append([p.grad.clone() for p in model.parameters()])
+        return found
+
+    assert_same(run(torchbolt.compile), run(lambda fn: fn))
+    stats = torchbolt.stats()
+    assert stats["eager_fallbacks"] == 0 and (fn is attacked_once or stats["graph_breaks"] == 0)
+
+
 def test_a_history_from_outside():
     def run(wrap):
         model, before = net(), nn.Linear(16, 16)

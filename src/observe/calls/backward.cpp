@@ -3,7 +3,7 @@
 // gives: torchbolt.stand_ins.gradients.run_backward, in the place of a call of autograd's engine.
 //
 // Where the pass must not be part of the region (record/backward.h), is asked for something else than
-// gradients of leaves that came from outside, or lies under an `except`, the region ends and the engine is
+// gradients of leaves that are known, or lies under an `except`, the region ends and the engine is
 // called between two.
 
 #include <string_view>
@@ -73,7 +73,8 @@ PyRef Recording::leaves_of_backward(PyObject* const* args, size_t nargs) {
   if (!leaves || !are_among(args[inputs], leaves.get())) return {};
   if (PyTuple_GET_SIZE(args[inputs])) leaves = PyRef::share(args[inputs]);
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves.get()); ++i)
-    if (!world.find(PyTuple_GET_ITEM(leaves.get(), i))) return {};
+    if (PyObject* leaf = PyTuple_GET_ITEM(leaves.get(), i); !world.find(leaf) && !hooks_.knows(leaf))
+      return {};
   return leaves;
 }
 
