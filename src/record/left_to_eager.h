@@ -7,7 +7,10 @@
 //
 // Embeddings with sparse gradients: a gradient that is no memory with strides is no value of a program.
 //
-// In both cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
+// Losses over sequences (ctc_loss): ATen reads lengths and labels out of tensors before it chooses a kernel,
+// and a tensor that stands for another has no data.
+//
+// In all cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
 // pieces around it.
 #pragma once
 
