@@ -171,12 +171,19 @@ class Making {
     });
   }
 
-  /// What is given a tangent for a wanted tensor; nothing: it is a view of an input.
+  /// What is given a tangent for a wanted tensor; nothing: it is a view of an input. What shows an input
+  /// beside its history (detach()), and was written to, has one of its own.
   std::optional<at::Tensor> differentiated_for(size_t i, const at::Tensor& result) const {
     auto storage = [&](TensorId id) { return run_.tensors[static_cast<size_t>(id)].storage; };
     const int here = storage(wanted_[i]);
-    for (size_t input = 0; input < run_.inputs.size(); ++input)
-      if (storage(run_.inputs[input]) == here && !is_own(input)) return std::nullopt;
+    bool shows_input = false;
+    for (size_t input = 0; input < run_.inputs.size(); ++input) {
+      if (storage(run_.inputs[input]) != here || is_own(input)) continue;
+      const at::TensorBase& whole = result.is_view() ? result._base() : result;
+      if (whole.is_same(fakes_[input])) return std::nullopt;
+      shows_input = true;
+    }
+    if (shows_input) return result.is_view() ? at::Tensor(result._base()) : result;
     const bool shared = parts_.contains(wanted_[i]) || std::ranges::any_of(wanted_, [&](TensorId id) {
                           return id >= 0 && id != wanted_[i] && storage(id) == here;
                         });

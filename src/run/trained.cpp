@@ -135,7 +135,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   // Before there are views of what was written: who asks one for its history makes it out of the history that
   // its base has by then.
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
-    tie(call.get(), values, fresh, wholes);
+    tie(call.get(), inputs, values, fresh, wholes);
     give_histories(call.get(), inputs);
   });
   for (size_t i = 0; i < links_.tied.size(); ++i)
@@ -149,11 +149,11 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   return out;
 }
 
-void Trained::tie(TrainedCall* call, const std::vector<int64_t>& values, Tensors& fresh,
-                  Tensors& wholes) const {
+void Trained::tie(TrainedCall* call, const Tensors& inputs, const std::vector<int64_t>& values,
+                  Tensors& fresh, Tensors& wholes) const {
   for (size_t i = 0; i < links_.tied.size(); ++i) {
     at::Tensor& t = wholes[i] =
-        links_.is_own(links_.tied[i]) ? fresh[links_.tied[i]] : shown(links_.tied[i], values, fresh);
+        links_.is_own(links_.tied[i]) ? fresh[links_.tied[i]] : shown(links_.tied[i], inputs, values, fresh);
     // An operator that we call may give a view, made without grad mode, which nobody may write to with it.
     if (t.is_view()) t = t.detach();
     if (call) call->tie(t, i);
@@ -179,13 +179,15 @@ void Trained::give_histories(TrainedCall* call, const Tensors& inputs) const {
 }
 
 /// A result that the program takes for a view.
-at::Tensor Trained::shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const {
+at::Tensor Trained::shown(size_t result, const Tensors& inputs, const std::vector<int64_t>& values,
+                          const Tensors& fresh) const {
   const lower::TensorOut& view = p_.forward->lowered().outputs[result];
   const Evaluate value{symbols_, values};
   std::vector<int64_t> sizes, strides;
   for (Sym size : view.sizes) sizes.push_back(value(size));
   for (Sym stride : view.strides) strides.push_back(value(stride));
-  const at::Tensor& whole = fresh[static_cast<size_t>(view.index)];
+  const auto at = static_cast<size_t>(view.index);
+  const at::Tensor whole = view.kind == OutKind::InputView ? inputs[at].detach() : fresh[at];
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 

@@ -58,8 +58,10 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
                record::CallGenerators generators) override;
-  void tie(TrainedCall* call, const std::vector<int64_t>& values, Tensors& fresh, Tensors& wholes) const;
-  at::Tensor shown(size_t result, const std::vector<int64_t>& values, const Tensors& fresh) const;
+  void tie(TrainedCall* call, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
+           Tensors& fresh, Tensors& wholes) const;
+  at::Tensor shown(size_t result, const Tensors& inputs, const std::vector<int64_t>& values,
+                   const Tensors& fresh) const;
   void demand_rewritable(const Tensors& inputs) const;
   void give_histories(TrainedCall* call, const Tensors& inputs) const;
   void keep_inputs(TrainedCall& call, const Tensors& inputs) const;

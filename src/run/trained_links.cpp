@@ -69,6 +69,11 @@ void TrainedLinks::find_tangents() {
       tied.push_back(itself);
       continue;
     }
+    if (itself < wanted.size() && results[itself].kind == OutKind::InputView && is_shown_beside(id)) {
+      beside.push_back(id);
+      tied.push_back(itself);
+      continue;
+    }
     size_t part = 0;
     while (part < wanted.size() &&
            (results[part].kind != OutKind::OutputView || info_of(tape, wanted[part]).storage != info.storage))
@@ -157,29 +162,37 @@ void TrainedLinks::find_views() {
     wanted.push_back(view && p_.differentiable[i] ? wanted_[i] : -1);
     const bool shows_input = kind == OutKind::InputView || kind == OutKind::Input;
     if (!shows_input || !p_.differentiable[i]) continue;
-    if (is_shown_by(wanted_[i], "torchbolt::function"))
+    if (shown_by(wanted_[i], "torchbolt::function"))
       throw_unsupported("a result of an autograd.Function that shows an input");
-    if (is_shown_by(wanted_[i], "aten::detach"))
+    if (shown_by(wanted_[i], "aten::detach"))
       throw_unsupported("an input that is written to beside its history, and has another one there");
   }
   find_shown(wanted, bases);
   views.emplace(tape_, bases, wanted);
 }
 
-/// Has the operator given it, or what it is a view of?
-bool TrainedLinks::is_shown_by(TensorId id, std::string_view name) const {
+/// The operator of that name that has given it, or what it is a view of; null: none has, but behind what is
+/// itself given a gradient (`beside`).
+const record::Entry* TrainedLinks::shown_by(TensorId id, std::string_view name) const {
   for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
        at = info_of(tape_, id).producer) {
+    if (std::ranges::find(beside, id) != beside.end()) return nullptr;
     const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
-    if (entry.op.operator_name().name == name) return true;
+    if (entry.op.operator_name().name == name) return &entry;
     TensorId shown = -1;
     for (const record::Arg& arg : entry.args)
       for (TensorId operand : arg.tensors)
         if (operand >= 0 && info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
-    if (shown < 0) return false;
+    if (shown < 0) return nullptr;
     id = shown;
   }
-  return false;
+  return nullptr;
+}
+
+/// By detach(), and written to: it has a history of its own, beside that of the input whose memory it is.
+bool TrainedLinks::is_shown_beside(TensorId id) const {
+  const record::Entry* detach = shown_by(id, "aten::detach");
+  return detach && !detach->own_version && detach->results[0].tensors[0] == id;
 }
 
 /// What an operator that is no view makes may be a view below autograd: linear() of three dimensions. It is

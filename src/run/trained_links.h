@@ -65,9 +65,10 @@ class TrainedLinks {
   };
   std::vector<size_t> result_of;  ///< by output: which of the forward part's results it is
   std::vector<SavedFrom> saved_from;
-  std::vector<size_t> tied;    ///< by tangent of a result: which of the forward part's it is
-  std::vector<size_t> viewed;  ///< tangents that belong to tensors of the run
-  std::vector<size_t> shown;   ///< outputs that are views, and that no views of the tape's lead to
+  std::vector<size_t> tied;              ///< by tangent of a result: which of the forward part's it is
+  std::vector<record::TensorId> beside;  ///< of those: what shows an input without its history
+  std::vector<size_t> viewed;            ///< tangents that belong to tensors of the run
+  std::vector<size_t> shown;             ///< outputs that are views, and that no views of the tape's lead to
   std::optional<Views> views;  ///< outputs; of inputs, what tangents belong to, and those of `shown`
   /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
   /// too?
@@ -94,7 +95,8 @@ class TrainedLinks {
  private:
   void find_saved(const std::unordered_map<int, at::Tensor>& constants);
   void find_views();
-  bool is_shown_by(record::TensorId id, std::string_view name) const;
+  const record::Entry* shown_by(record::TensorId id, std::string_view name) const;
+  bool is_shown_beside(record::TensorId id) const;
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();

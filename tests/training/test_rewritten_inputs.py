@@ -292,8 +292,25 @@ def made_of_itself(x, w):
     return w.sin() * y
 
 
-@pytest.mark.parametrize("program", [detached_and_written, detached_written_and_given, made_of_itself])
+def a_view_of_it_too(x, w):
+    y = x.detach()
+    y.mul_(w)
+    row = y[1]
+    return row, y, (row * x).sum()
+
+
+def read_again_by_its_gradient(x, w):
+    y = x.t().detach()
+    y.mul_(w).add_(w.sin())
+    return y.exp() * x, y
+
+
+@pytest.mark.parametrize(
+    "program",
+    [detached_and_written, detached_written_and_given, made_of_itself, a_view_of_it_too, read_again_by_its_gradient],
+)
 def test_what_is_written_through_a_detached_tensor_has_a_history_there(program):
+    torchbolt.reset()
     fast = torchbolt.compile(program)
     for _ in range(3):
         seen = []
@@ -303,5 +320,7 @@ def test_what_is_written_through_a_detached_tensor_has_a_history_there(program):
             results = fn(x, w)
             results = results if isinstance(results, tuple) else (results,)
             gradients = torch.autograd.grad(sum(r.sum() for r in results), (x, w), allow_unused=True)
-            seen.append(([r.requires_grad for r in results], gradients, x.detach()))
+            names = [r.requires_grad and r.grad_fn is not None for r in results]
+            seen.append((names, [r._is_view() for r in results], x._version, gradients, x.detach()))
         torch.testing.assert_close(seen[1], seen[0])
+    assert torchbolt.stats()["eager_fallbacks"] == 0
