@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import types
@@ -64,6 +65,28 @@ def crashing(x):
     return x + 1
 
 
+def unmade():
+    raise KeyError("no weights")
+
+
+class Step:
+    def __init__(self):
+        self.net = Net()
+        self.optimizer = torch.optim.AdamW(self.net.parameters(), lr=0.1)
+
+    def __call__(self, x):
+        self.optimizer.zero_grad()
+        loss = self.net(x).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        return loss
+
+
+def step():
+    torch.manual_seed(0)
+    return Step().__call__, (torch.ones(4, 16),)
+
+
 inputs = (torch.ones(4, 16),)
 """
 
@@ -71,6 +94,8 @@ inputs = (torch.ones(4, 16),)
 @pytest.fixture(autouse=True)
 def place(tmp_path, monkeypatch):
     (tmp_path / "net.py").write_text(MODEL)
+    (tmp_path / "needs.py").write_text("import absent_module")
+    (tmp_path / "unfinished.py").write_text("def fn(:")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TORCHBOLT_CACHE_DIR", str(tmp_path / "cache"))
     monkeypatch.setattr(sys, "path", list(sys.path))
@@ -126,6 +151,18 @@ def test_help_and_version(capsys):
         (["explain", "net.py", "--mode", "fast"], "unknown mode 'fast'. Known: default, "),
         (["benchmark", "net.py", "--backend", "fast"], "unknown backend 'fast'. torchbolt.list_backends(None) lists"),
         (["explain", "net.py:fn", "--input", "3"], "net.py:fn fails: AttributeError: 'int' object has no attribute"),
+        (["explain", "net.py:unmade"], "net.py:unmade cannot be loaded: KeyError: 'no weights' ("),
+        (["explain", "unfinished.py"], "unfinished.py cannot be loaded: SyntaxError: invalid syntax"),
+        (["explain", "needs.py"], "No module named 'absent_module' ("),
+        (["explain", "net"], "Did you mean 'net.py'?"),
+        (["explain", "net.py", "--device", "cqu"], "--device cqu: Expected one of cpu, cuda"),
+        (["explain", "net.py:step"], "net.py:step needs gradients (element 0 of tensors does not require grad and"),
+        (["explain", "net.py", "--html", "net.py/report.html"], "cannot write net.py/report.html: "),
+        (["run", "absent.py"], "run: no file 'absent.py'; usage: torchbolt run ["),
+        (["run", "--fast", "net.py"], "run: no option '--fast'; usage: "),
+        (["run", "."], "run: '.' is a folder without a __main__.py"),
+        (["run", "-m", "absent.module"], "run -m: no module 'absent.module' here or among"),
+        (["-m"], "run -m takes a MODULE; usage: "),
         (["cache", "export"], "cache export takes a FILE"),
         (["cache", "clear", "x"], "cache clear takes no FILE"),
     ],
@@ -134,6 +171,20 @@ def test_a_mistake_is_one_line(capsys, arguments, message):
     code, out, err = said(capsys, *arguments)
     assert code == 2 and not out and len(err.splitlines()) == 1
     assert err.startswith("torchbolt: ") and message in err
+
+
+def test_numbers_are_larger_than_nothing(capsys):
+    for arguments in (["--threads", "-1"], ["--seconds", "0"], ["--seconds", "inf"]):
+        with pytest.raises(SystemExit) as end:
+            main.main(["benchmark", "net.py", *arguments])
+        assert end.value.code == 2 and "is not larger than 0" in capsys.readouterr().err
+
+
+def test_a_reader_that_has_seen_enough():
+    command = [sys.executable, "-m", "torchbolt", "explain", "net.py"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as verb:
+        verb.stdout.close()
+        assert verb.stderr.read() == b"" and verb.wait() == 128 + signal.SIGPIPE
 
 
 def test_an_unknown_name(capsys):
@@ -194,6 +245,14 @@ def test_benchmark(capsys):
     assert holds["same results"] and holds["fewer kernels"] and code == (0 if all(holds.values()) else 1)
 
 
+def test_a_training_step_is_compared_from_the_same_weights(capsys):
+    arguments = ["net.py:step", "--gradients", "--threads", "1"]
+    _, seen = facts(capsys, "benchmark", *arguments, "--seconds", "0.02")
+    assert seen["error"]["same"] and seen["error"]["difference"] < 1e-4
+    code, seen = facts(capsys, "bisect", *arguments)
+    assert code == 0 and not seen["found"]
+
+
 @pytest.mark.parametrize("ours, of_eager, holds", [(0.4, 0.1, True), (0.6, 0.1, False), (0.6, 0.4, True)])
 def test_a_state_is_steady_unless_times_spread_more_than_eagers(ours, of_eager, holds):
     row = {
@@ -207,7 +266,7 @@ def test_a_state_is_steady_unless_times_spread_more_than_eagers(ours, of_eager, 
 
 def test_a_benchmark_that_gains_nothing_says_so(capsys):
     code, out, _ = said(capsys, "benchmark", "net.py:noisy", "--seconds", "0.02", "--threads", "1")
-    assert code == 1 and "fewer kernels  NO: 1 launches for 1 operators" in out
+    assert code == 1 and "fewer kernels  NO: 1 launch for 1 operator" in out
 
 
 def test_a_target_that_fails(capsys):
@@ -251,6 +310,9 @@ def test_estimate(capsys):
     assert seen["speed"] == pytest.approx(seen["eager_us"] / seen["expected_us"])
     assert 0.1 < seen["expected_us"] / seen["came_true"]["us"] < 10
     assert "expected" in said(capsys, "estimate", "net.py:fn", "--seconds", "0.01")[1]
+    for trained in ("net.py", "net.py:step"):  # regions with two halves, and both in one
+        code, seen = facts(capsys, "estimate", trained, "--gradients", "--seconds", "0.02", "--threads", "1")
+        assert code == 0 and seen["steps"] > 4 and seen["bytes"]
 
 
 def test_an_operator_that_a_plan_leaves_takes_what_it_took():

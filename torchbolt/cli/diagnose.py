@@ -21,7 +21,7 @@ TAKES_TARGET = True
 
 def arguments(parser) -> None:
     targets.arguments(parser)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of measuring each of the two (default: 0.5)")
+    targets.add_seconds(parser, 0.5, "each of the two")
 
 
 def main(args):
@@ -89,7 +89,7 @@ def _text(facts) -> str:
         ("torchbolt", f"{output.duration(facts['torchbolt_ms'])}, {facts['speed']:.2f}x eager's speed"),
         ("in kernels", output.duration(facts["kernels_ms"])),
         ("between them", f"{output.duration(facts['outside_kernels_ms'])}: guards, results, from region to region"),
-        ("regions", f"{facts['regions']}, {len(facts['breaks'])} places where one ends"),
+        ("regions", f"{facts['regions']}, {output.count(len(facts['breaks']), 'place')} where one ends"),
     ]
     text = output.section(facts["target"], shown)
     for row in facts["breaks"]:

@@ -7,8 +7,10 @@ Without a verb, `-m`, `-c`, `-` and files mean `run`, as Python's own command li
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
+import signal
 import sys
 
 from torchbolt import _build
@@ -95,11 +97,25 @@ def main(arguments: list[str] | None = None) -> int:
     if not arguments:
         parser().print_help(sys.stderr)
         return 2
-    if _means_run(arguments):
-        return run.main(arguments[1:] if arguments[0] == "run" else arguments)
     try:
+        if _means_run(arguments):
+            return run.main(arguments[1:] if arguments[0] == "run" else arguments)
         _known(arguments[0])
-        return _answer(arguments)
+        with _interrupted():
+            return _answer(arguments)
     except UsageError as error:
         print(f"torchbolt: {error}", file=sys.stderr)
         return 2
+
+
+@contextlib.contextmanager
+def _interrupted():
+    """Ctrl-C, and a reader of the answer that has seen enough (`| head`), end a verb as they end other commands."""
+    try:
+        yield
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        sys.exit(128 + signal.SIGINT)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more as it ends
+        sys.exit(128 + signal.SIGPIPE)

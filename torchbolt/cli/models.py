@@ -11,6 +11,7 @@ import copy
 import importlib
 import importlib.util
 import inspect
+import os
 import re
 
 import torch
@@ -159,11 +160,18 @@ def named(name: str, full_size: bool = False):
             missing.append(package)
         elif (found := make(rest if len(asked) == 1 else name, full_size)) is not None:
             return found
-    raise UsageError(_unknown(name, missing))
+    word = rest if len(asked) == 1 else name
+    raise UsageError(_unknown(name, word, missing, any(package == "transformers" for package, _ in asked.values())))
 
 
-def _unknown(name: str, missing: list[str]) -> str:
+def _unknown(name: str, word: str, missing: list[str], in_transformers: bool) -> str:
+    """What was looked for, and what is nearest to it: a file here, or a configuration."""
     text = f"{name!r} is no module:function, no file, and no configuration of transformers or timm"
     if missing:
-        return f"{text}; not installed here: {', '.join(missing)} (pip install {' '.join(missing)})"
-    return text + "." + suggest(name, importlib.import_module("transformers").CONFIG_MAPPING)
+        text += f" (not installed here: {', '.join(missing)}; pip install {' '.join(missing)})"
+    known = [file for file in os.listdir() if file.endswith(".py")] if word == name else []
+    if in_transformers and "transformers" not in missing:
+        known += importlib.import_module("transformers").CONFIG_MAPPING
+    if f"{word}.py" in known:
+        known = [f"{word}.py"]
+    return text + "." + (suggest(word, known) if known else "")

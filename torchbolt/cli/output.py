@@ -7,6 +7,8 @@ import contextlib
 import os
 import sys
 
+from torchbolt.cli.errors import UsageError
+
 _aside: list = []  # the stream in the place of sys.stdout, while there is one
 
 
@@ -40,6 +42,15 @@ def silence():
         os.dup2(before, stream.fileno())
         os.close(before)
         os.close(nowhere)
+
+
+@contextlib.contextmanager
+def writing(file: str):
+    """A file that cannot be written is told in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"cannot write {file}: {error.strerror or error}") from error
 
 
 def _is_terminal() -> bool:
@@ -79,6 +90,11 @@ def duration(ms: float) -> str:
     if ms < 1:
         return f"{ms * 1e3:.3g} us"
     return f"{ms:.3g} ms" if ms < 1000 else f"{ms / 1e3:.3g} s"
+
+
+def count(number: int, what: str, ending: str = "s") -> str:
+    """1 break, 2 breaks."""
+    return f"{number} {what}" + ("" if number == 1 else ending)
 
 
 def yes(good: bool) -> str:

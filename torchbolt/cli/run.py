@@ -7,6 +7,7 @@ The program is a file, a folder or archive with __main__, `-m MODULE`, `-c PROGR
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import io
 import os
 import runpy
@@ -14,9 +15,11 @@ import sys
 import types
 import zipfile
 
+from torchbolt.cli.errors import UsageError
 from torchbolt.install import install
 
 SUMMARY = "run a script, module or program in which torch.compile means torchbolt"
+_TAKES = {"-m": "MODULE", "-c": "PROGRAM"}
 USAGE = "usage: torchbolt run [-m MODULE | -c PROGRAM | - | SCRIPT] [ARGUMENT ...]"
 
 
@@ -45,9 +48,26 @@ def _run_source(source, name: str, file: str | None = None) -> None:
     exec(compile(source, name, "exec", dont_inherit=True), main.__dict__)
 
 
+def _check_module(name: str) -> None:
+    """There is one; what its packages raise as they are imported is the program's."""
+    try:
+        found = importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError as error:
+        if error.name is None or not name.startswith(error.name):
+            raise
+        found = False
+    except (ImportError, ValueError):
+        found = False
+    if not found:
+        raise UsageError(f"run -m: no module {name!r} here or among the installed ones")
+
+
 def _run_path(path: str) -> None:
     if not os.path.exists(path):
-        sys.exit(f"torchbolt run: no file {path!r}")
+        what = "no option" if path.startswith("-") else "no file"
+        raise UsageError(f"run: {what} {path!r}; {USAGE}")
+    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__main__.py")):
+        raise UsageError(f"run: {path!r} is a folder without a __main__.py")
     whole = os.path.abspath(path)
     if os.path.isdir(path) or path.endswith(".pyc") or zipfile.is_zipfile(path):
         runpy.run_path(path, run_name="__main__")
@@ -64,7 +84,7 @@ def main(arguments: list[str]) -> int:
         print(f"{USAGE}\n\n{__doc__.strip()}")
         return 0 if arguments else 2
     if arguments[0] in ("-m", "-c") and len(arguments) < 2:
-        sys.exit(USAGE)
+        raise UsageError(f"run {arguments[0]} takes a {_TAKES[arguments[0]]}; {USAGE}")
     install()
     started = os.path.abspath(sys.argv[0])
     sys.excepthook = _without_our_frames(sys.excepthook, started)
@@ -72,6 +92,7 @@ def main(arguments: list[str]) -> int:
     if arguments[0] == "-m":
         sys.argv = arguments[1:]
         sys.path[0] = os.getcwd()
+        _check_module(arguments[1])
         runpy.run_module(arguments[1], run_name="__main__", alter_sys=True)
     elif arguments[0] == "-c":
         sys.argv = ["-c", *arguments[2:]]

@@ -8,6 +8,7 @@ transformers or timm (models.py).
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import importlib
 import importlib.util
@@ -38,6 +39,7 @@ class Target:
     kwargs: dict = field(default_factory=dict)
     options: dict = field(default_factory=dict)  # compile's arguments
     gradients: bool = False
+    state: list | None = None  # what state.py puts back
 
     def call(self, fn=None):
         """Calls `fn`, or the target itself, without gradients unless they are wanted."""
@@ -52,21 +54,56 @@ class Target:
 @contextlib.contextmanager
 def told(target: Target):
     """What the target raises is told in one line, with the place in its own code."""
+    with _told(target.name, "fails"):
+        try:
+            yield
+        except RuntimeError as error:
+            if target.gradients or "does not require grad" not in str(error):
+                raise
+            raise UsageError(
+                f"{target.name} needs gradients ({error}), and is called without: give --gradients{_place(error)}"
+            ) from error
+
+
+@contextlib.contextmanager
+def _told(name: str, what: str):
+    """The same of code of the user's that is no call of the target."""
     try:
         yield
     except UsageError:
         raise
-    except Exception as error:
-        raise UsageError(f"{target.name} fails: {type(error).__name__}: {error}{_place(error)}") from error
+    except (Exception, SystemExit) as error:
+        raise UsageError(f"{name} {what}: {type(error).__name__}: {error}{_place(error)}") from error
 
 
 def _place(error: BaseException) -> str:
     """The innermost line of the traceback that is neither ours nor torch's."""
+    if isinstance(error, SyntaxError) and error.filename and error.text:  # its message names the file and the line
+        return f": {error.text.strip()}"
     libraries = tuple(os.path.dirname(module.__file__) + os.sep for module in (torch, api))
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if os.path.isfile(f.filename) and not os.path.abspath(f.filename).startswith(libraries)]
     own = [f for f in own if os.path.dirname(f.filename) != os.path.dirname(contextlib.__file__)]
     return f" ({own[-1].filename}:{own[-1].lineno}: {own[-1].line})" if own else ""
+
+
+def positive(kind: type):
+    """For a parser: numbers of that type which are larger than nothing."""
+
+    def read(text: str):
+        number = kind(text)
+        if not 0 < number < float("inf"):
+            raise argparse.ArgumentTypeError(f"{text} is not larger than 0")
+        return number
+
+    read.__name__ = kind.__name__  # which argparse says where the text is no number
+    return read
+
+
+def add_seconds(parser, default: float, of: str) -> None:
+    """How long is measured."""
+    what = f"of measuring {of} (default: {default:g})"
+    parser.add_argument("--seconds", type=positive(float), default=default, help=what)
 
 
 def arguments(parser) -> None:
@@ -76,7 +113,7 @@ def arguments(parser) -> None:
     parser.add_argument("--full-size", action="store_true", help="of a configuration: its own sizes, not small ones")
     parser.add_argument("--dtype", help="of weights and floating inputs: float32, bfloat16, float16")
     parser.add_argument("--device", help="where to run: cpu, cuda; default: where the target is")
-    parser.add_argument("--threads", type=int, help="torch.set_num_threads")
+    parser.add_argument("--threads", type=positive(int), help="torch.set_num_threads")
     parser.add_argument("--gradients", action="store_true", help="leave grad mode on")
     compiling = parser.add_argument_group("how to compile")
     compiling.add_argument("--mode", help="a mode of torchbolt.list_mode_options()")
@@ -92,7 +129,8 @@ def of(args) -> Target:
     """What the command line names, ready to be called."""
     if args.threads:
         torch.set_num_threads(args.threads)
-    target = _resolve(args.target, args.full_size)
+    with _told(args.target, "cannot be loaded"):
+        target = _resolve(args.target, args.full_size)
     _take_inputs(target, args.input)
     _check_arguments(target)
     _move(target, args.device, args.dtype)
@@ -281,11 +319,20 @@ def _move(target: Target, device: str | None, dtype: str | None) -> None:
     to = getattr(torch, dtype, None) if dtype else None
     if dtype and not isinstance(to, torch.dtype):
         raise UsageError(f"--dtype {dtype}: torch has no such dtype")
-    if device and device.startswith("cuda") and not torch.cuda.is_available():
-        raise UsageError("--device cuda: torch sees no CUDA device here (`torchbolt probe` says what it sees)")
+    if device:
+        _check_device(device)
     target.fn = _moved(target.fn, device, to)
     target.args = tuple(_moved(value, device, to) for value in target.args)
     target.kwargs = {name: _moved(value, device, to) for name, value in target.kwargs.items()}
+
+
+def _check_device(device: str) -> None:
+    if device.startswith("cuda") and not torch.cuda.is_available():
+        raise UsageError(f"--device {device}: torch sees no CUDA device here (`torchbolt probe` says what it sees)")
+    try:
+        torch.empty(1, device=device)
+    except (RuntimeError, NotImplementedError, AssertionError) as error:
+        raise UsageError(f"--device {device}: {str(error).splitlines()[0]}") from None
 
 
 def _moved(value, device, dtype):
