@@ -17,6 +17,7 @@ from torchbolt import _C, explanation
 from torchbolt.cli import output, repro, trial
 from torchbolt.cli import target as targets
 from torchbolt.cli.errors import UsageError
+from torchbolt.cli.state import seeded
 
 SUMMARY = "find the smallest region, operators and pass that change a result or crash; write a repro"
 TAKES_TARGET = True
@@ -60,14 +61,15 @@ class Search:
         facts["stage"] = self._stage()
         if facts["stage"] == "compiling":
             facts |= self._inside()
-        facts["repro"] = repro.write(self.args.out, self.target, facts)
+        with output.writing(self.args.out):
+            facts["repro"] = repro.write(self.args.out, self.target, facts)
         facts["trials"] = self.trials
         return facts
 
     def _eager_is_settled(self) -> None:
         """What differs from itself cannot be compared."""
         try:
-            first, second = (trial.seeded(self.target) for _ in range(2))
+            first, second = (seeded(self.target) for _ in range(2))
         except Exception as error:
             raise UsageError(f"{self.target.name} fails in eager, too: {type(error).__name__}: {error}") from error
         allowed = self.args.tolerance and max(self.args.tolerance, 0.0)
@@ -187,7 +189,7 @@ def _kernels(gm, inputs) -> list[str]:
 
 def _text(facts) -> str:
     if not facts["found"]:
-        return f"{facts['target']}: compiled and eager agree ({facts['trials']} trial)"
+        return f"{facts['target']}: compiled and eager agree ({output.count(facts['trials'], 'trial')})"
     shown = [("what", f"{facts['outcome']}: {facts['why']}"), ("stage", facts["stage"])]
     if facts.get("region") is not None:
         shown += [

@@ -13,6 +13,8 @@ from dataclasses import replace
 
 import torch
 
+from torchbolt.cli.state import seeded
+
 # The largest difference from eager over the largest number, where nothing exact is to be had.
 _BOUNDS = {torch.float64: 1e-9, torch.float32: 1e-3, torch.float16: 2e-2, torch.bfloat16: 5e-2}
 
@@ -81,11 +83,12 @@ def _rounding(value) -> float:
 
 def _exact(target):
     """The target's call in float64; None where it has none."""
-    wide = lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v  # noqa: E731
+    widened = lambda v: v.double() if isinstance(v, torch.Tensor) and v.is_floating_point() else v  # noqa: E731
     try:
         fn = copy.deepcopy(target.fn).double() if isinstance(target.fn, torch.nn.Module) else target.fn
-        args, kwargs = tuple(map(wide, target.args)), {k: wide(v) for k, v in target.kwargs.items()}
-        return replace(target, fn=fn, args=args, kwargs=kwargs).call()
+        args, kwargs = tuple(map(widened, target.args)), {k: widened(v) for k, v in target.kwargs.items()}
+        wide = replace(target, fn=fn, args=args, kwargs=kwargs)
+        return seeded(wide)
     except Exception:
         return None
 

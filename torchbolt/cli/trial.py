@@ -18,7 +18,6 @@ import json
 import os
 import sys
 from contextlib import contextmanager
-from dataclasses import replace
 from unittest import mock
 
 import torch
@@ -27,6 +26,7 @@ import torch.fx
 from torchbolt import api
 from torchbolt.cli import compare
 from torchbolt.cli import target as targets
+from torchbolt.cli.state import seeded
 
 _CALLS = 4  # the first is eager's own, recorded; weights are packed at the second; a region compiled apart is one later
 
@@ -35,17 +35,6 @@ _CALLS = 4  # the first is eager's own, recorded; weights are packed at the seco
 def _environment(given: dict):
     with mock.patch.dict(os.environ, given):
         yield
-
-
-def _fresh(target):
-    """The target with state of its own, so that no trial sees what another one wrote."""
-    fn = copy.deepcopy(target.fn) if isinstance(target.fn, torch.nn.Module) else target.fn
-    return replace(target, fn=fn, args=copy.deepcopy(target.args), kwargs=copy.deepcopy(target.kwargs))
-
-
-def seeded(target, fn=None):
-    torch.manual_seed(0)
-    return _fresh(target).call(fn)
 
 
 def judged(target, expected, got, tolerance) -> dict:
@@ -78,7 +67,7 @@ class Regions:
 def captured(target) -> Regions:
     """The regions of a call, none of them compiled."""
     regions = Regions()
-    compiled = api.compile(_fresh(target).fn, **target.options | {"backend": regions})
+    compiled = api.compile(target.fn, **target.options | {"backend": regions})
     seeded(target, compiled)
     return regions
 
@@ -141,7 +130,7 @@ def _of_request(target, request):
         alone = targets.Target(f"region {k}", gm, tuple(inputs))
         return alone, lambda t: api.compile(gm, options=_PROGRAMS)
     backend = Regions(request["regions"]) if "regions" in request else request.get("backend", "torchbolt")
-    return target, lambda t: api.compile(_fresh(t).fn, **t.options | {"backend": backend})
+    return target, lambda t: api.compile(t.fn, **t.options | {"backend": backend})
 
 
 def run(target, request: dict, tolerance=None) -> dict:
