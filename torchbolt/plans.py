@@ -90,6 +90,21 @@ def parse(text: str) -> Plan:
     return plan
 
 
+_HEADING = re.compile(r"^# (forward|backward|piece \d+)\n", re.M)
+
+
+def parts_of(text: str) -> dict[str, str]:
+    """Of a region's graph or plan: its forward and backward half, and the pieces of a long one, each with its text."""
+    before, *rest = _HEADING.split(text)
+    parts, piece = {"": before} if before.strip() or not rest else {}, ""
+    for name, body in zip(rest[::2], rest[1::2], strict=True):
+        if name.startswith("piece"):
+            piece, name = name, ""
+        if body.strip():
+            parts[", ".join(filter(None, (piece, name)))] = body
+    return parts
+
+
 def _buffer(match) -> Buffer:
     id, what, dtype, sizes, rest = match.groups()
     life = _LIFE.search(rest)

@@ -42,23 +42,32 @@ class _Lines:
         return self._known[text]
 
 
-def _region(region: dict, lines: _Lines, name: str) -> dict:
-    plan = plans.parse(region.get("plan", ""))
-    nodes = plans.nodes_of(region.get("graph", ""))
-    for part in nodes:
-        part["line"] = lines(part["line"])
-    steps = [vars(step) | {"line": lines(step.line)} for step in plan.steps]
-    _add_costs(steps, region.get("costs", []))
+def _parts(region: dict, lines: _Lines, name: str) -> list[dict]:
+    """A region, or its forward and backward and its pieces: each has a plan of its own. The first part has what is
+    known of the whole."""
+    plans_of, graphs = plans.parts_of(region.get("plan", "")), plans.parts_of(region.get("graph", ""))
     kept = ("ops", "kernels", "kernels_before_fusion", "library_calls", "extern_calls", "bytes_moved", "compiled")
     facts = {key: region.get(key) for key in (*kept, "from_cache", "why_replayed", "measured", "stage_seconds")}
-    return facts | {
-        "name": name,
-        "guards": region["guards"],
+    facts["guards"] = region["guards"]
+    parts = []
+    for which in dict.fromkeys([*plans_of, *graphs]):
+        parts.append(_part(plans_of.get(which, ""), graphs.get(which, ""), lines))
+        parts[-1] |= facts | {"name": name + (f", {which}" if which else "")}
+        facts = {"guards": [], "compiled": region.get("compiled")}
+    _add_costs([step for part in parts for step in part["steps"]], region.get("costs", []))
+    return parts
+
+
+def _part(text: str, graph: str, lines: _Lines) -> dict:
+    plan, nodes = plans.parse(text), plans.nodes_of(graph)
+    for node in nodes:
+        node["line"] = lines(node["line"])
+    return {
         "nodes": nodes,
-        "steps": steps,
+        "steps": [vars(step) | {"line": lines(step.line)} for step in plan.steps],
         "buffers": [vars(buffer) for buffer in plan.buffers],
         "sources": plan.kernels,
-        "schedules": _schedules(region.get("plan", "")),
+        "schedules": _schedules(text),
     }
 
 
@@ -91,7 +100,7 @@ def _source(reason) -> dict:
 
 def _facts(title, regions, breaks, recompiles, eager_calls, measured) -> dict:
     lines = _Lines()
-    parts = [_region(region, lines, name) for name, region in regions]
+    parts = [part for name, region in regions for part in _parts(region, lines, name)]
     return {
         "title": title,
         "made": time.strftime("%Y-%m-%d %H:%M:%S"),
@@ -128,15 +137,21 @@ def report(file="torchbolt_report.html") -> str:
     return _written(file, list(api._all))
 
 
-def _written(file, compiled) -> str:
+def of_warm(file, compiled, title: str, measured: dict) -> str:
+    """A page of all that one compiled callable came to before the call that was measured: a training step has other
+    regions once its optimizer has state."""
+    return _written(file, [api.compiled_of(compiled)], title, measured)
+
+
+def _written(file, compiled, title: str = "What this process compiled", measured: dict | None = None) -> str:
     regions, ends, recompiles, eager_calls = [], [], [], []
     for each in sorted(compiled, key=api.name_of):
-        regions += [(f"{api.name_of(each)}, region {i}", region) for i, region in enumerate(each._regions())]
+        name = "" if measured else f"{api.name_of(each)}, "
+        regions += [(f"{name}region {i}", region) for i, region in enumerate(each._regions())]
         ends += each._region_ends()
         recompiles += each._recompiles()
         eager_calls += each._eager_calls()
-    title = "What this process compiled"
-    return write(file, _facts(title, regions, explanation.breaks_of(ends), recompiles, eager_calls, None))
+    return write(file, _facts(title, regions, explanation.breaks_of(ends), recompiles, eager_calls, measured))
 
 
 def at_exit(folder: str, compiled) -> None:
@@ -215,15 +230,24 @@ def _matched(regions: list[dict], seen: dict | None) -> dict | None:
     rows = [[(i, s["name"]) for i, s in enumerate(r["steps"]) if not s["once"]] for r in regions]
     at, events, out = 0, seen["events"], []
     while at < len(events):
-        region = next((k for k, row in enumerate(rows) if row and _fits(row, events, at)), None)
-        count = len(rows[region]) if region is not None else 1
-        for i in range(count):
+        found = ((k, _taken(row, events, at)) for k, row in enumerate(rows))
+        region, taken = next(((k, taken) for k, taken in found if taken), (None, [None]))
+        for i, step in enumerate(taken):
             _, begin, duration = events[at + i]
-            out.append([region, rows[region][i][0] if region is not None else None, begin, duration])
-        at += count
+            out.append([region, step, begin, duration])
+        at += len(taken)
     return {"events": out, "names": [name for name, _, _ in events], "limits": seen["limits"]}
 
 
-def _fits(row, events, at: int) -> bool:
-    names = [name for name, _, _ in events[at : at + len(row)]]
-    return names == [name for _, name in row]
+def _taken(row, events, at: int) -> list[int]:
+    """The step of each event from `at` on, if they are those of `row`; none: they are not. What is written back into
+    inputs is one event for several copies."""
+    taken, before = [], ""
+    for step, name in row:
+        following = events[at + len(taken)][0] if at + len(taken) < len(events) else ""
+        if name == following:
+            taken.append(step)
+        elif not name == before == "copy":
+            return []
+        before = name
+    return taken

@@ -75,6 +75,64 @@ def test_a_page_holds_everything(explained, tmp_path):
     assert facts["measured"]["limits"]["bytes"] > 1e6
 
 
+def test_a_region_with_gradients_has_both_halves(tmp_path):
+    model = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.GELU(), torch.nn.Linear(32, 4))
+    facts = facts_of(torchbolt.explain(model)(torch.randn(4, 16)).save(tmp_path / "report.html"))
+    forward, backward = facts["regions"]
+    assert (forward["name"], backward["name"]) == ("region 0, forward", "region 0, backward")
+    assert {"linear", "gelu"} <= {node["op"] for node in forward["nodes"]}
+    assert "matmul" in {node["op"] for node in backward["nodes"]}
+    for half in (forward, backward):
+        steps = [step for step in half["steps"] if not step["once"]]
+        assert steps and half["buffers"] and all("cost" in step for step in steps)
+        assert {step["kernel"] for step in steps} - {""} <= set(half["sources"])
+    assert forward["guards"] and not backward["guards"] and "kernels" not in backward  # told once
+
+
+def test_pieces_of_a_region():
+    text = "# piece 1\n# forward\none\n# backward\ntwo\n# piece 2\nthree\n"
+    parts = {"piece 1, forward": "one\n", "piece 1, backward": "two\n", "piece 2": "three\n"}
+    assert plans.parts_of(text) == parts and plans.parts_of("graph\n# layers repeat: 2\n") == {
+        "": "graph\n# layers repeat: 2\n"
+    }
+    assert plans.parts_of("") == {"": ""}
+
+
+def test_what_is_written_back_is_one_event():
+    row = [(0, "norm_0"), (2, "copy"), (3, "copy"), (4, "copy")]
+    events = [(name, 0.0, 1.0) for name in ("norm_0", "copy", "norm_0", "copy", "copy")]
+    assert reports._taken(row, events, 0) == [0, 2] and reports._taken(row, events, 2) == [0, 2, 3]
+    assert reports._taken(row, events, 1) == []
+
+
+def test_the_page_of_a_whole_step_has_its_times(tmp_path, monkeypatch):
+    (tmp_path / "net.py").write_text(STEP)
+    monkeypatch.chdir(tmp_path)
+    arguments = ["explain", "net.py", "--gradients", "--threads", "1", "--html", "report.html"]
+    subprocess.run([sys.executable, "-m", "torchbolt", *arguments], check=True, capture_output=True)
+    facts = facts_of(tmp_path / "report.html")
+    assert {event[0] for event in facts["measured"]["events"]} == {0}
+    assert any(
+        "adamw" in facts["lines"][step["line"]] or step["kind"] == "copy" for step in facts["regions"][0]["steps"]
+    )
+
+
+STEP = """
+import torch
+net = torch.nn.Linear(8, 8)
+optimizer = torch.optim.AdamW(net.parameters())
+
+def fn(x):
+    optimizer.zero_grad()
+    loss = net(x).square().mean()
+    loss.backward()
+    optimizer.step()
+    return loss
+
+inputs = torch.ones(4, 8)
+"""
+
+
 def test_the_page_of_twelve_layers_is_small(tmp_path):
     transformers = pytest.importorskip("transformers")
     config = small_config(transformers.BertConfig, num_hidden_layers=12)

@@ -33,7 +33,7 @@ _REACHED = 0.45  # of the speed of a large product, by products as models have t
 
 def arguments(parser) -> None:
     targets.arguments(parser)
-    parser.add_argument("--seconds", type=float, default=0.3, help="of measuring eager (default: 0.3)")
+    targets.add_seconds(parser, 0.3, "eager")
     parser.add_argument("--compare", action="store_true", help="compile, too, and say how far off the estimate was")
     parser.add_argument("--html", metavar="FILE", help="write a page of it to this file")
 
@@ -47,7 +47,8 @@ def main(args):
             facts["came_true"] = came_true(target, args.seconds, facts)
     text = _text(facts)
     if args.html:
-        facts["html"] = estimate_page.write(args.html, facts)
+        with output.writing(args.html):
+            facts["html"] = estimate_page.write(args.html, facts)
         text += f"\nPage: {facts['html']}"
     return facts, text, 0
 
@@ -136,7 +137,7 @@ def _planned(graphs: list[str], limits: dict, took: dict[str, float]) -> dict:
     """What the plans of the graphs come to. `took`: microseconds of operators, by name."""
     before = after = count = 0
     steps_us = 0.0
-    for graph in graphs:
+    for graph in (part for whole in graphs for part in plans.parts_of(whole).values()):
         for options in ([], ["--no-fuse"]):
             text = _C._opt(graph, ["--passes=standard", "--emit=plan", *options, "-"])[0]
             steps = [s for s in plans.parse(text).steps if not s.once]
@@ -169,7 +170,7 @@ def _text(facts) -> str:
             f"{facts['launch_share']:.0%} of eager's time calls operators; {facts['steps']} steps are left",
         ),
         ("memory", f"{output.size(saved)} of {output.size(facts['bytes_unfused'])} moved less, by fusion"),
-        ("breaks", f"{facts['breaks']} ends of regions, each about {us(_END_US)}"),
+        ("breaks", f"{output.count(facts['breaks'], 'end')} of regions, each about {us(_END_US)}"),
     ]
     shown += [("runs eagerly", why) for why in facts["eager_regions"] if "backend" not in why]
     if true := facts.get("came_true"):
