@@ -21,6 +21,7 @@ import hashlib
 import importlib
 import sys
 import types
+import typing
 
 import torch
 
@@ -273,6 +274,10 @@ class Writer:
             return ["tuple", *(self.one(each) for each in thing)]
         if isinstance(thing, types.UnionType):
             return ["union", *(self.one(each) for each in thing.__args__)]
+        if cls is typing.ForwardRef:
+            return ["ForwardRef", thing.__forward_arg__]
+        if typing.get_origin(thing) is typing.Union:
+            return ["Union", *(self.one(each) for each in thing.__args__)]
         return None
 
     def _way(self, thing):
@@ -455,6 +460,10 @@ class Reader:
             return tuple(map(self.one, parts))
         if kind == "union":
             return functools.reduce(lambda a, b: a | b, map(self.one, parts))
+        if kind == "ForwardRef":
+            return typing.ForwardRef(parts[0])
+        if kind == "Union":
+            return typing.Union[tuple(map(self.one, parts))]  # noqa: UP007  (of strings, too)
         return self._at(*parts)
 
     def _at(self, way: list, hashed: str):

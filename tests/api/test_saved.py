@@ -9,6 +9,7 @@ import re
 import subprocess
 import sys
 import textwrap
+import typing
 
 import pytest
 import torch
@@ -179,6 +180,43 @@ def test_training(run):
     """)
 
 
+STEP = """
+def trained(take):
+    net = model.made()
+    optimizer = torch.optim.AdamW(net.parameters(), lr=0.05)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2)
+
+    def step(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(net.parameters(), 1.0)
+        optimizer.step()
+        return loss
+
+    step, watched = take(step)
+    losses = []
+    for _ in range(6):
+        losses.append(watched(lambda: step(x)).item())
+        schedule.step()
+    return step, losses
+"""
+
+
+def test_a_whole_training_step(run):
+    """Its optimizer's state is made by the first step, so the two have programs of their own."""
+    run(STEP + "torchbolt.save(trained(lambda f: (torchbolt.compile(f), lambda call: call()))[0], 'step.bolt')")
+    run(
+        STEP
+        + """
+_, wanted = trained(lambda f: (f, lambda call: call()))
+_, got = trained(lambda f: (torchbolt.load('step.bolt', f), counted))
+torch.testing.assert_close(got, wanted, rtol=1e-4, atol=0.0)
+assert got[-1] < got[0]
+"""
+    )
+
+
 def test_regions_that_end_inside_a_call(run):
     run("""
         net = model.made(model.Broken)
@@ -273,6 +311,7 @@ def test_what_cannot_be_saved_is_said(tmp_path):
         frozenset({1, "b"}), torch.float16, torch.strided, torch.channels_last, torch.device("cpu"), torch.Size([2, 3]),
         torch.nn.Linear, torch.nn.Linear.forward, torch.nn.Linear.forward.__code__, torch.add, torch.Tensor.add, len, dict.get,
         torch.nn.functional.linear, vars(torch.nn.functional), torch, int | str, torch.nn.Module.__call__,
+        typing.Optional[torch.Tensor], typing.ForwardRef("Tensor"), typing.Union[int, "torch.Tensor"],
     ],
     ids=lambda thing: repr(thing)[:40],
 )  # fmt: skip
