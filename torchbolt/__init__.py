@@ -122,4 +122,6 @@ def __getattr__(name):
         return found
     if name in torch.compiler.__all__:
         return getattr(torch.compiler, name)
-    raise AttributeError(f"module 'torchbolt' has no attribute {name!r}")
+    instead = importlib.import_module("torchbolt.torch_names").FUNCTIONS
+    why = f": {instead[name]}" if name in instead else ""
+    raise AttributeError(f"module 'torchbolt' has no attribute {name!r}{why}")

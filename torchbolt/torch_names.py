@@ -1,6 +1,6 @@
 # torchbolt/torch_names.py
 """Names that torch 2.13 has and that have no effect here, by the reason: options of torch._inductor, settings of
-torch._dynamo.config and torch.compiler.config. They are written down here because torch's own tables are in modules
+torch._dynamo.config and torch.compiler.config, logs, functions of torch._dynamo and torch._inductor. They are written down here because torch's own tables are in modules
 which take seconds to import. options.py and config.py have those with an effect."""
 
 from __future__ import annotations
@@ -439,3 +439,51 @@ SETTINGS: dict[str, dict[str, object]] = {
         "_save_config_ignore": set(),
     },
 }
+
+# Names of TORCH_LOGS: reason -> those that show nothing here. support/log.cpp has the others.
+_LOGS: dict[str, str] = {
+    "the call runs as it is, and no bytecode is traced or rewritten; dynamo shows what was recorded of it": """
+        bytecode trace_bytecode trace_call trace_source graph_sizes fake_tensor not_implemented side_effects
+        aot_graphs_effects
+    """,
+    "dynamic shows what decides about sizes": "sym_node trace_shape_events",
+    "a backward pass is compiled with its forward; aot_joint_graph shows both": """
+        compiled_autograd compiled_autograd_verbose
+    """,
+    "fusion and schedule show what was decided about kernels": """
+        loop_ordering loop_tiling compute_dependencies auto_chunker inductor_metrics
+    """,
+    "what was measured stands in torchbolt.explain() and in its report": """
+        autotuning benchmarking node_runtime_estimation
+    """,
+    "code is made by threads of this process; cache shows what was there already": "async_compile incremental",
+    "collectives keep the place that the program gives them": "overlap overlap_scheduling ddp_graphs",
+    "equal layers share a program without being marked": "graph_region_expansion hierarchical_compile annotation",
+    "cudagraphs shows what was recorded, and why there is none": "cudagraph_static_inputs",
+    "it is a log of another part of torch, which TORCH_LOGS turns on as ever": """
+        autograd torch distributed c10d ddp pp fsdp dtensor onnx onnx_diagnostics native_dsl export
+    """,
+}
+LOGS: dict[str, str] = {name: reason for reason, names in _LOGS.items() for name in names.split()}
+
+# Functions of torch._dynamo, torch._inductor and their parts that people know: what there is instead.
+_FUNCTIONS: dict[str, str] = {
+    "sizes that data decides are symbols without being marked": "mark_unbacked override_optimization_hint",
+    "programs do not rest on where tensors lie": "mark_static_address",
+    "torchbolt.disable(fn) keeps a function out, torchbolt.graph_break() ends a region": """
+        skip_frame step_unsupported disallow_in_graph forbid_in_graph
+    """,
+    "functions run and are recorded as they are; torchbolt.allow_in_graph and torch.library.custom_op make one operator": """
+        nonstrict_trace leaf_function dont_skip_tracing
+    """,
+    "torchbolt.compile(fn, fullgraph=True) and torchbolt.disable have taken their place": "optimize optimize_assert run",
+    "settings are torchbolt.config's": "patch_dynamo_config",
+    "a region ends at one instruction, in nested calls as well": "disable_nested_graph_breaks",
+    "mode and options of torchbolt.compile say where CUDA graphs are used": "override_cudagraphs",
+    "torchbolt.save and torchbolt.load keep what was compiled, for the same code": """
+        aot_compile aoti_compile_and_package aoti_load_package standalone_compile
+    """,
+    "`torchbolt bisect` finds the region, operators and pass": "compiler_bisector",
+    "torchbolt.stats() counts, and torchbolt.explain tells of each region": "on_compile_start on_compile_end",
+}
+FUNCTIONS: dict[str, str] = {name: reason for reason, names in _FUNCTIONS.items() for name in names.split()}

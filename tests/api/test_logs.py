@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 import torchbolt
+from torchbolt import torch_names
 
 PROGRAM = """
 import torch, torchbolt
@@ -113,6 +115,30 @@ def test_set_logs(capfd):
     finally:
         torchbolt.set_logs()
     assert "[torchbolt graph_breaks]" in capfd.readouterr().err
+
+
+def test_every_log_of_torchs_is_taken_or_answered():
+    registered = torch._logging._internal.log_registry
+    theirs = {*registered.log_alias_to_log_qnames, *registered.artifact_names} - {"custom_format_test_artifact"}
+    assert len(theirs) > 50 and theirs <= {*torchbolt.list_logs(), *torch_names.LOGS}
+    assert not set(torchbolt.list_logs()) & set(torch_names.LOGS)
+    try:
+        with pytest.warns(UserWarning, match="'bytecode' shows nothing here: the call runs as it is"):
+            torchbolt.set_logs("bytecode,ir_post_fusion")
+    finally:
+        torchbolt.set_logs()
+
+
+def test_another_name_shows_the_same():
+    assert names(logged(TORCHBOLT_LOGS="ir_post_fusion,kernel_code")) == {"fusion", "output_code"}
+
+
+def test_functions_of_torchs_that_are_not_here_say_what_is():
+    for name, instead in torch_names.FUNCTIONS.items():
+        with pytest.raises(AttributeError, match=re.escape(instead)):
+            getattr(torchbolt, name)
+    with pytest.raises(AttributeError, match="has no attribute 'compyle'$"):
+        torchbolt.compyle  # noqa: B018
 
 
 def test_explain_as_json():
