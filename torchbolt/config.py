@@ -22,7 +22,7 @@ class _Setting(NamedTuple):
     default: object
     meaning: str
     native: bool = False  # C++ reads it (session/settings.h)
-    env: tuple[str, ...] = ()  # variables that give the default: 1 or 0
+    env: tuple[str, ...] = ()  # variables that give the default: 1 or 0; "not NAME": 0 or 1
     alias: str = ""
     kind: type | None = None  # where the default, None, does not show it
     is_used: bool = True
@@ -53,7 +53,11 @@ _TABLE: dict[str, _Setting] = {
         False, "region ends, recompilations and performance hints are logged", env=("TORCHDYNAMO_VERBOSE",)
     ),
     "log_file_name": _Setting(None, "logs are written to this file"),
-    "force_disable_caches": _Setting(False, "the disk cache is neither read nor written"),
+    "force_disable_caches": _Setting(
+        False,
+        "the disk cache is neither read nor written",
+        env=("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "not TORCHINDUCTOR_FX_GRAPH_CACHE"),
+    ),
     "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False", True),
     "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True", True),
     "allow_ignore_mark_dynamic": _Setting(
@@ -87,8 +91,9 @@ _TABLE.update(
 
 def _from_environment(setting: _Setting):
     for name in setting.env:
-        if (text := os.environ.get(name, "")) in ("0", "1"):
-            return text == "1"
+        variable = name.removeprefix("not ")
+        if (text := os.environ.get(variable, "")) in ("0", "1"):
+            return (text == "1") == (variable == name)
     return setting.default
 
 
@@ -221,6 +226,7 @@ _initial = dict(_values)
 for _name, _value in _values.items():
     if _TABLE[_name].native:
         _C._configure(_name, _number(_name, _value))
-if _values["verbose"]:
-    _apply("verbose", True)
+for _name in ("verbose", "force_disable_caches"):
+    if _values[_name]:
+        _apply(_name, True)
 sys.modules[__name__].__class__ = _Config

@@ -65,7 +65,9 @@ OPTIONS: dict[str, _Option] = {
     "compile_threads": _Option(int | None, "accepted: the threads are the process's: TORCHBOLT_THREADS"),
     "cpp_wrapper": _Option(bool, "accepted: there is no Python in a compiled region"),
     "trace.enabled": _Option(
-        bool, "writes the guards, tape, graphs and plan of each region to a folder below torchbolt_debug, and a report"
+        bool,
+        "writes the guards, tape, graphs and plan of each region to a folder below torchbolt_debug, and a report; "
+        "TORCH_COMPILE_DEBUG=1: of all",
     ),
     "trace.debug_dir": _Option(
         str | None, "where trace.enabled puts its folder; else TORCH_COMPILE_DEBUG_DIR, or here"
@@ -147,7 +149,7 @@ _STARTED = time.strftime("%Y_%m_%d_%H_%M_%S")
 def trace_folder(extra: tuple) -> str:
     """Where traces of regions go; "" where none are wanted."""
     options = dict(extra)
-    if not options.get("trace.enabled"):
+    if not options.get("trace.enabled", os.environ.get("TORCH_COMPILE_DEBUG") == "1"):
         return ""
     root = options.get("trace.debug_dir") or os.environ.get("TORCH_COMPILE_DEBUG_DIR") or os.getcwd()
     return os.path.join(root, "torchbolt_debug", f"run_{_STARTED}-pid_{os.getpid()}")

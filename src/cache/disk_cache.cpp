@@ -114,6 +114,7 @@ std::string default_folder() {
   if (!knob_bool("TORCHBOLT_CACHE")) return "";
   std::string asked = knob("TORCHBOLT_CACHE_DIR");
   if (!asked.empty()) return asked;
+  if (std::string torchs = knob("TORCHINDUCTOR_CACHE_DIR"); !torchs.empty()) return torchs + "/torchbolt";
   if (const char* xdg = std::getenv("XDG_CACHE_HOME"); xdg && *xdg) return std::string(xdg) + "/torchbolt";
   if (const char* home = std::getenv("HOME"); home && *home) return std::string(home) + "/.cache/torchbolt";
   return "";

@@ -16,6 +16,8 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_CACHE_DIR", "", false,
        "folder of the disk cache, which nobody but you and root may write; default torchbolt under the "
        "user's cache folder"},
+      {"TORCHINDUCTOR_CACHE_DIR", "", false,
+       "the same, in a folder torchbolt below it, where TORCHBOLT_CACHE_DIR is not set"},
       {"TORCHBOLT_CACHE_LIMIT_MB", "1024", false, "the disk cache is trimmed to this size, oldest use first"},
       {"TORCHBOLT_CACHE", "1", false, "0: neither read nor write the disk cache"},
       {"TORCHBOLT_CACHE_KEY", "", false,

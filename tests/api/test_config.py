@@ -294,3 +294,27 @@ assert isinstance(early, exc.Unsupported) and not isinstance(early, exc.Recompil
 def test_except_clauses_may_name_torchs_exceptions():
     done = run("import torch; torch.set_grad_enabled(False)\n" + TORCHS_EXCEPTIONS)
     assert done.returncode == 0, done.stderr
+
+
+TOLD_BY_THE_ENVIRONMENT = """
+import torch, torchbolt
+from torchbolt import artifacts, config
+torchbolt.compile(lambda x: x.sin() + 1)(torch.ones(3))
+print(artifacts.folder(), config.force_disable_caches)
+"""
+
+
+def test_variables_of_torchs(tmp_path):
+    def told(**variables):
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("TORCHBOLT_CACHE", "TORCHINDUCTOR"))}
+        command = [sys.executable, "-c", TOLD_BY_THE_ENVIRONMENT]
+        return subprocess.check_output(command, env=kept | variables, text=True, cwd=tmp_path).split()
+
+    below = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path)}
+    assert told(**below) == [str(tmp_path / "torchbolt"), "False"]
+    assert told(**below, TORCHBOLT_CACHE_DIR=str(tmp_path / "own")) == [str(tmp_path / "own"), "False"]
+    assert not list(tmp_path.glob("torchbolt_debug"))
+    assert told(**below, TORCHINDUCTOR_FX_GRAPH_CACHE="0", TORCH_COMPILE_DEBUG="1")[-1] == "True"
+    assert told(**below, TORCHINDUCTOR_FORCE_DISABLE_CACHES="1")[-1] == "True"
+    (page,) = tmp_path.glob("torchbolt_debug/run_*/report.html")
+    assert "sin" in page.read_text()
