@@ -322,6 +322,8 @@ def test_an_operator_that_a_plan_leaves_takes_what_it_took():
     left = types.SimpleNamespace(kind="extern", name="aten::topk", bytes=2000, work=None)
     ours = types.SimpleNamespace(kind="kernel", name="aten::relu", bytes=2000, work=500)
     assert estimate._expected_us(left, limits, took) == 40.0
+    overload = types.SimpleNamespace(kind="extern", name="aten::topk.values", bytes=2000, work=None)
+    assert estimate._expected_us(overload, limits, took) == 40.0
     assert estimate._expected_us(left, limits, {}) == estimate._expected_us(ours, limits, took) == 2.0
 
 

@@ -123,8 +123,9 @@ def _operator_us() -> float:
 
 
 def _expected_us(step, limits: dict, took: dict[str, float]) -> float:
-    if step.kind == "extern" and step.name in took:
-        return took[step.name]
+    operator = step.name.partition(".")[0]  # profilers leave out which overload it is
+    if step.kind == "extern" and operator in took:
+        return took[operator]
     products = (step.work or 0) if step.kind in ("contraction", "library") else 0
     return max(
         _LAUNCH_US,
@@ -153,9 +154,9 @@ def _planned(graphs: list[str], limits: dict, took: dict[str, float]) -> dict:
 
 def came_true(target, seconds: float, facts) -> dict:
     times, _ = measure.against_eager(target, seconds)
-    medians = {name: statistics.median(taken) * 1e3 for name, taken in times.items()}
-    speed = medians["eager"] / medians["torchbolt"]
-    return {"us": medians["torchbolt"], "speed": speed, "off_by": facts["speed"] / speed - 1}
+    best = {name: min(taken) * 1e3 for name, taken in times.items()}  # as what was expected is
+    speed = best["eager"] / best["torchbolt"]
+    return {"us": best["torchbolt"], "speed": speed, "off_by": facts["speed"] / speed - 1}
 
 
 def _text(facts) -> str:
