@@ -1,7 +1,8 @@
 # torchbolt/torch_names.py
 """Names that torch 2.13 has and that have no effect here, by the reason: options of torch._inductor, settings of
-torch._dynamo.config and torch.compiler.config, logs, functions of torch._dynamo and torch._inductor. They are written down here because torch's own tables are in modules
-which take seconds to import. options.py and config.py have those with an effect."""
+torch._dynamo.config and torch.compiler.config, logs, functions of torch._dynamo and torch._inductor. They are written
+down here because torch's own tables are in modules which take seconds to import. options.py, config.py and logs.py have
+those with an effect."""
 
 from __future__ import annotations
 
@@ -473,10 +474,10 @@ _FUNCTIONS: dict[str, str] = {
     "torchbolt.disable(fn) keeps a function out, torchbolt.graph_break() ends a region": """
         skip_frame step_unsupported disallow_in_graph forbid_in_graph
     """,
-    "functions run and are recorded as they are; torchbolt.allow_in_graph and torch.library.custom_op make one operator": """
+    "functions run and are recorded as they are; torchbolt.allow_in_graph makes one operator of a function": """
         nonstrict_trace leaf_function dont_skip_tracing
     """,
-    "torchbolt.compile(fn, fullgraph=True) and torchbolt.disable have taken their place": "optimize optimize_assert run",
+    "torchbolt.compile(fn, fullgraph=True) and torchbolt.disable do that": "optimize optimize_assert run",
     "settings are torchbolt.config's": "patch_dynamo_config",
     "a region ends at one instruction, in nested calls as well": "disable_nested_graph_breaks",
     "mode and options of torchbolt.compile say where CUDA graphs are used": "override_cudagraphs",
