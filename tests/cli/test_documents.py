@@ -1,5 +1,5 @@
 # tests/cli/test_documents.py
-"""Every command and every program of docs/tools.md and docs/guide runs, and ends as it says there."""
+"""Every command and every program of README.md and of docs/ runs, and ends as it says there."""
 
 from __future__ import annotations
 
@@ -15,8 +15,29 @@ import torch
 import torchbolt
 from torchbolt.cli import benchmark, main
 
-DOCS = pathlib.Path(__file__).parents[2] / "docs"
-PAGES = [DOCS / "tools.md", *sorted((DOCS / "guide").glob("*.md"))]
+ROOT = pathlib.Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted((DOCS / "guide").glob("*.md"))]
+# What a reader has already where a page does not say it.
+GIVEN = {
+    "README.md": """
+import torch
+import torchbolt
+
+class Net(torch.nn.Sequential):
+    pass
+
+def my_backend(gm, inputs):
+    return gm.forward
+
+def fn(x):
+    return x.sin() * 2
+
+torch.manual_seed(0)
+model, x = Net(torch.nn.Linear(64, 64), torch.nn.GELU(), torch.nn.LayerNorm(64)).eval(), torch.ones(8, 64)
+inputs = (x,)
+"""
+}
 BLOCK = re.compile(r"^```(python|console)\n(.*?)^```$", re.M | re.S)
 
 
@@ -46,7 +67,8 @@ def in_another(arguments):
 
 
 def run(command, monkeypatch) -> None:
-    said, _, remark = command.partition(" # exit code ")
+    said, _, remark = command.partition(" # ")
+    wanted = int(remark.removeprefix("exit code ")) if remark.startswith("exit code ") else 0
     with monkeypatch.context() as patch:
         while (assignment := re.match(r"([A-Z_]+)=(\S+) ", said)) is not None:
             patch.setenv(*assignment.groups())
@@ -55,7 +77,7 @@ def run(command, monkeypatch) -> None:
         apart = arguments[0] != "torchbolt" or arguments[1] == "run"
         patch.setattr(benchmark, "_SPREAD", float("inf"))  # a loaded machine's times are not steady
         code = in_another(arguments) if apart else in_this_process(arguments[1:])
-    assert code == int(remark or 0), command
+    assert code == wanted, command
 
 
 @pytest.fixture
@@ -67,13 +89,19 @@ def place(tmp_path, monkeypatch):
     threads = torch.get_num_threads()
     torchbolt.reset()
     yield tmp_path
+    torchbolt.uninstall()
+    torchbolt.config.reset()
     torch.set_num_threads(threads)
-    sys.modules.pop("net", None)
+    for name in ("net", "model"):
+        sys.modules.pop(name, None)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize("page", [page for page in PAGES if list(parts(page))], ids=lambda page: page.stem)
 def test_a_page(page, place, monkeypatch):
     names = {"__name__": "__main__"}
+    if page.name in GIVEN:
+        (place / "model.py").write_text(GIVEN[page.name])
+        exec(GIVEN[page.name], names)
     for kind, what, text in parts(page):
         if kind == "file":
             (place / what).write_text(text)
@@ -81,6 +109,14 @@ def test_a_page(page, place, monkeypatch):
             exec(compile(text, str(page), "exec"), names)
         else:
             run(what, monkeypatch)
+
+
+def test_no_block_is_passed_over():
+    """What is neither a program nor a command says so: sh builds and installs, js runs in test_node.py."""
+    others = {"README.md": {"sh"}, "CONTRIBUTING.md": {"sh"}}
+    for page in [*PAGES, ROOT / "CONTRIBUTING.md", *ROOT.glob("docs/stages/*.md"), *ROOT.glob("examples/*.md")]:
+        opened = re.findall(r"^ *```(.*)$", page.read_text(), re.M)[::2]
+        assert set(opened) <= {"python", "console"} | others.get(page.name, set()), page
 
 
 def test_every_verb_is_shown():

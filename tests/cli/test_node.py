@@ -41,6 +41,15 @@ def test_its_command_line():
     assert node("cli.js", "probe", "--help").stdout.startswith("usage: torchbolt probe")
 
 
+@needs_node
+def test_the_program_of_its_readme(tmp_path):
+    """A package finds itself by its name, and --eval lies in the folder that node is started in."""
+    (tmp_path / "net.py").write_text("import torch\ndef model():\n    return torch.nn.Linear(64, 64).eval()\n")
+    (program,) = re.findall(r"^```js\n(.*?)^```", (FOLDER / "README.md").read_text(), re.M | re.S)
+    done = node("--input-type=module", "--eval", program.replace('"net.py"', json.dumps(str(tmp_path / "net.py"))))
+    assert done.returncode == 0 and re.match(r"[\d.]+ \{", done.stdout), done.stderr
+
+
 def test_it_has_the_same_verbs_and_version():
     text = (FOLDER / "index.js").read_text()
     assert json.loads(re.search(r"VERBS = (\[.*?\]);", text)[1]) == list(main.VERBS)
