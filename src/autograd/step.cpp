@@ -185,7 +185,8 @@ class StepMaking {
     for (const Entry& entry : run_.entries)
       if (is_gradients(entry))
         for (TensorId id : leaves_of(entry))
-          if (is_input(id)) is_leaf[static_cast<size_t>(run_.tensors[static_cast<size_t>(id)].input)] = true;
+          if (is_callers(id))
+            is_leaf[static_cast<size_t>(run_.tensors[static_cast<size_t>(id)].input)] = true;
     std::vector<size_t> found;
     for (size_t i = 0; i < is_leaf.size(); ++i)
       if (is_leaf[i]) found.push_back(i);

@@ -14,6 +14,7 @@
 #include "run/piece_sizes.h"
 #include "run/recorded.h"
 #include "run/step.h"
+#include "support/error.h"
 
 namespace bolt::run {
 namespace {
@@ -110,6 +111,9 @@ class Linking {
                           const Constants& constants, const autograd::Budget& budget, PieceSizes& sizes,
                           const std::string& name, Stages& stages) {
     stages.enter("joint");
+    for (const record::Entry& entry : piece.tape.entries)  // no result of the piece, which could say so
+      if (record::makes_leaf(entry) && input(entry.args[0].tensors[0]) >= 0)
+        throw_unsupported("a leaf made of a number, beside a backward pass that more is made behind");
     autograd::StepTape step =
         autograd::make_step(piece.tape, piece.results, budget, made_of_numbers(constants));
     stages.enter("functionalize");

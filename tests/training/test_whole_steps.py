@@ -579,6 +579,18 @@ def test_what_is_made_behind_a_pass_can_be_differentiated(fn):
     assert stats["eager_fallbacks"] == 0 and (fn is attacked_once or stats["graph_breaks"] == 0)
 
 
+def test_a_leaf_made_of_a_number():
+    def step(x):
+        scale = torch.tensor(2.0, requires_grad=True)
+        (scale * x).sum().backward()
+        return scale.grad, scale
+
+    fast = torchbolt.compile(step)
+    for _ in range(3):
+        x = torch.randn(3)
+        assert_same(fast(x), step(x))
+
+
 def test_a_history_from_outside():
     def run(wrap):
         model, before = net(), nn.Linear(16, 16)
