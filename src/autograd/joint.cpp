@@ -145,13 +145,12 @@ class Making {
       const bool follows = results[i].defined() && results[i].requires_grad();
       joint_.leaves.push_back(follows && results[i].is_leaf());
       joint_.differentiable.push_back(follows && !joint_.leaves[i]);
-      if (!joint_.differentiable[i]) continue;
-      const std::optional<at::Tensor> of = differentiated_for(i, results[i]);
-      if (!of || !of->requires_grad()) continue;
-      const TensorId id = writer_.id_of(*of);
+    }
+    for (const at::Tensor& of : differentiated(results)) {
+      const TensorId id = writer_.id_of(of);
       if (std::ranges::find(joint_.tangent_of, id) != joint_.tangent_of.end()) continue;
       joint_.tangent_of.push_back(id);
-      roots.push_back({variables::gradient_edge(*of), writer_.tangent(*of)});
+      roots.push_back({variables::gradient_edge(of), writer_.tangent(of)});
     }
     for (size_t input : joint_.rewritten) {
       joint_.tangent_of.push_back(run_.inputs[input]);
@@ -169,6 +168,19 @@ class Making {
     return std::ranges::none_of(wanted_, [&](TensorId id) {
       return id >= 0 && joint_.tape.tensors[static_cast<size_t>(id)].storage == memory;
     });
+  }
+
+  /// What is given a tangent, in the order in which autograd made the nodes: a pass comes to results in the
+  /// opposite one.
+  std::vector<at::Tensor> differentiated(const std::vector<at::Tensor>& results) const {
+    std::vector<at::Tensor> all;
+    for (size_t i = 0; i < results.size(); ++i)
+      if (joint_.differentiable[i])
+        if (auto of = differentiated_for(i, results[i]); of && of->requires_grad())
+          all.push_back(*std::move(of));
+    std::ranges::stable_sort(
+        all, {}, [](const at::Tensor& t) { return variables::gradient_edge(t).function->sequence_nr(); });
+    return all;
   }
 
   /// What is given a tangent for a wanted tensor; nothing: it is a view of an input. What shows an input

@@ -150,6 +150,28 @@ def test_a_pass_that_raises_keeps_no_gradient():
         assert [r() for r in gone] == [None, None]
 
 
+def given_in_the_other_order(trunk, left, right, x):
+    first, second = two_heads(trunk, left, right, x)
+    return second, first
+
+
+@pytest.mark.parametrize("fn", [two_heads, given_in_the_other_order])
+def test_a_second_pass_comes_to_results_in_eagers_order(fn):
+    """What is made last comes first, so what a pass that raises retains is the same."""
+
+    def use(leaves, results):
+        for result in results:
+            result.retain_grad()
+        results[1].sum().backward()
+        with pytest.raises(RuntimeError, match="second time"):
+            torch.autograd.backward([r.sum() for r in results])
+        seen.append([r.grad is not None for r in results])
+
+    seen = []
+    check(use, fn)
+    assert seen == [seen[0]] * len(seen)
+
+
 def test_a_second_pass_raises_before_it_comes_to_earlier_results():
     """So nothing is retained of it."""
 
