@@ -63,9 +63,19 @@ REFUSED = {
     "ts": "TorchScript takes no part in torchbolt; backend='eager' replays operators",
     "aot_ts": "TorchScript takes no part in torchbolt; backend='aot_eager' runs the functional graph",
     "invoke_subgraph": "it is a part of torch's own compiler; torchbolt.nested_compile_region marks what repeats",
-    "openxla": "it is registered where torch._dynamo and torch_xla are loaded: import both before",
-    "openxla_eval": "it is registered where torch._dynamo and torch_xla are loaded: import both before",
-    "tvm": "it is registered where torch._dynamo is loaded: import that and tvm before",
+    **{
+        name: f"{package} registers it with torch._dynamo: import both before"
+        for name, package in {
+            "openxla": "torch_xla",
+            "openxla_eval": "torch_xla",
+            "tvm": "tvm",
+            "tensorrt": "torch_tensorrt",
+            "torch_tensorrt": "torch_tensorrt",
+            "openvino": "openvino.torch",
+            "ipex": "intel_extension_for_pytorch",
+            "hidet": "hidet",
+        }.items()
+    },
     "dynamo_minifier_backend": "`torchbolt bisect` finds the smallest part that fails and writes it as a program",
     "dynamo_accuracy_minifier_backend": "`torchbolt bisect` finds the smallest part that differs and writes it down",
 }
