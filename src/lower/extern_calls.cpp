@@ -210,8 +210,7 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
       for (TensorId id : a.tensors)
         if (id >= 0) w_.demand_place(id);
     // It shows what it is given, whatever its numbers are. Elsewhere they may say whether it does (dropout).
-    const bool as_recorded =
-        known && std::ranges::all_of(*known, all_known) && e.op.operator_name().name == "torchbolt::function";
+    const bool as_recorded = known && std::ranges::all_of(*known, all_known) && e.facts->passes_on;
     known.reset();
     if (as_recorded) return known;
   }

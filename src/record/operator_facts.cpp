@@ -78,6 +78,7 @@ constexpr Row kRows[] = {
     {"aten::as_strided_copy", kAny, &OperatorFacts::places},
     {"aten::as_strided_scatter", kAny, &OperatorFacts::places},
     {"aten::lift_fresh", kAny, &OperatorFacts::lifts},
+    {"torchbolt::function", "", &OperatorFacts::passes_on},
 };
 
 constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::instance_norm",

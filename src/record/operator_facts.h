@@ -28,6 +28,7 @@ struct OperatorFacts {
   bool communicates = false;
   bool is_waited_for =
       false;                 ///< what it gives is there behind a wait_tensor, and what it is given until then
+  bool passes_on = false;    ///< its results are arguments of its, whatever sizes these have
   bool waits = false;        ///< wait_tensor: gives what it is given, once that is there
   bool ordinary = false;     ///< nothing of all this: it gives what it computes, and nobody asks more of it
   std::vector<int> written;  ///< arguments that it writes to, by its schema

@@ -75,9 +75,9 @@ class Replay {
 
   void keep(const Entry& entry, TensorId id, const at::Tensor& t) {
     if (id < 0) return;
-    const std::string& name = entry.op.operator_name().name;
-    // That of functions gives what it is given, which is of other sizes where a run is tried with others.
-    if (!name.starts_with("aten::") && name != "torchbolt::function") check(entry, tape_.tensors[id], t);
+    // What is passed on is of other sizes where a run is tried with others.
+    if (!entry.op.operator_name().name.starts_with("aten::") && !entry.facts->passes_on)
+      check(entry, tape_.tensors[id], t);
     tensors_[id] = t;
   }
 
