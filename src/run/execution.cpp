@@ -380,8 +380,8 @@ void Execution::call(const PreparedStep& p) {
   operands_.clear();
   for (int i = 0; i < s.operand_count; ++i) operands_.push_back(tensor(s.buffers[static_cast<size_t>(i)]));
   if (made_in_place(p)) return operands_.clear();
-  const auto results =
-      p.library ? p.library(*s.node, operands_) : run_extern(*p.call, operands_, numbers(p), generators_);
+  const auto results = p.library ? p.library->run(*s.node, operands_)
+                                 : run_extern(*p.call, operands_, numbers(p), generators_);
   if (p.call) check_kind(p, results);
   if (p.learns >= 0) learn(p, results);
   const auto first = static_cast<size_t>(s.operand_count);
@@ -392,10 +392,10 @@ void Execution::call(const PreparedStep& p) {
 
 /// The libraries' heavy work can be told where to write to.
 bool Execution::made_in_place(const PreparedStep& p) {
-  if (!p.library || places_.empty()) return false;
+  if (!p.library || !p.library->run_into || places_.empty()) return false;
   const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count)];
   const auto place = places_.find(buffer);
-  if (place == places_.end() || !run_library_into(*p.step->node, operands_, place->second)) return false;
+  if (place == places_.end() || !p.library->run_into(*p.step->node, operands_, place->second)) return false;
   give(buffer, place->second);
   return true;
 }

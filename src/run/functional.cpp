@@ -128,7 +128,7 @@ at::Tensor view(const Node& n, const at::Tensor& x) {
       const int64_t start = n.sym("start").value(), step = n.attr<int64_t>("step");
       return x.slice(n.attr<int64_t>("dim"), start, start + (n.sym("length").value() - 1) * step + 1, step);
     }
-    default: return find_library(n)(n, {x})[0];
+    default: return find_library(n).run(n, {x})[0];
   }
 }
 
@@ -180,7 +180,7 @@ at::Tensor index(const Node& n, const Tensors& in) {
                             : c10::IValue());  // ATen's are of the result, ours of the source
       return call(("aten::upsample_nearest" + std::to_string(sizes.size()) + "d").c_str(), "", stack);
     }
-    default: return find_library(n)(n, in)[0];
+    default: return find_library(n).run(n, in)[0];
   }
 }
 
@@ -222,7 +222,7 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<lower::Exte
       return run_extern(call, in, numbers, generators);
     }
     case OpKind::Composite:
-    case OpKind::Library: return find_library(n)(n, in);
+    case OpKind::Library: return find_library(n).run(n, in);
   }
   return {};
 }

@@ -73,13 +73,22 @@ std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
   return sizes.slice(sizes.size() - n.attr<int64_t>("normalized_rank")).vec();
 }
 
+/// Of a product or convolution.
+optional<at::Tensor> bias(const Tensors& in) { return in.size() > 2 ? optional(in[2]) : std::nullopt; }
+
 Tensors linear(const Node& n, const Tensors& in) {
   if (n.has_attr("activation")) return {linear_gelu(in[0], in[1], in[2])};
-  return {at::linear(in[0], in[1], in.size() > 2 ? optional(in[2]) : std::nullopt)};
+  return {at::linear(in[0], in[1], bias(in))};
+}
+bool linear_into(const Node& n, const Tensors& in, const at::Tensor& out) {
+  return !n.has_attr("activation") && product_into(in[0], in[1].t(), bias(in).value_or(at::Tensor()), out);
 }
 Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }
 Tensors join(const Node&, const Tensors& in) { return {joined(in)}; }
 Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
+bool matmul_into(const Node&, const Tensors& in, const at::Tensor& out) {
+  return product_into(in[0], in[1], {}, out);
+}
 Tensors conv(const Node& n, const Tensors& in) {
   at::Tensor x = in[0];
   std::vector<int64_t> padding = ints(n, "padding");
@@ -89,9 +98,26 @@ Tensors conv(const Node& n, const Tensors& in) {
     x = at::constant_pad_nd(x, both, 0);
     padding.assign(padding.size(), 0);
   }
-  return {at::convolution(x, in[1], in.size() > 2 ? optional(in[2]) : std::nullopt, ints(n, "stride"),
-                          padding, ints(n, "dilation"), n.attr<bool>("transposed"), ints(n, "output_padding"),
-                          n.attr<int64_t>("groups"))};
+  return {at::convolution(x, in[1], bias(in), ints(n, "stride"), padding, ints(n, "dilation"),
+                          n.attr<bool>("transposed"), ints(n, "output_padding"), n.attr<int64_t>("groups"))};
+}
+/// By cuDNN, where ATen would take that.
+bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {
+  at::Tensor out = given;
+  if (in.size() > 2 || n.has_attr("padding_end") || n.attr<bool>("transposed")) return false;
+  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
+                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
+  const int64_t groups = n.attr<int64_t>("groups");
+  const auto backend = at::native::select_conv_backend(
+      in[0], in[1], {}, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
+      c10::fromIntArrayRefSlow(dilation), false, c10::fromIntArrayRefSlow(more), groups, {});
+  if (backend != at::native::ConvBackend::Cudnn) return false;
+  const at::Context& settings = at::globalContext();
+  const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
+  at::cudnn_convolution_out(out, in[0], in[1], padding, stride, dilation, groups, settings.benchmarkCuDNN(),
+                            settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
+                            settings.allowTF32CuDNN(at::Float32Op::CONV));
+  return true;
 }
 Tensors sdpa(const Node& n, const Tensors& in) { return {attention(n, in)}; }
 Tensors softmax(const Node& n, const Tensors& in) { return {at::softmax(in[0], n.attr<int64_t>("dim"))}; }
@@ -161,12 +187,12 @@ Tensors as_strided(const Node& n, const Tensors& in) {
               .clone()};
 }
 
-constexpr std::pair<Op, LibraryFn> kTable[] = {
-    {Op::linear, linear},
+constexpr LibraryRow kTable[] = {
+    {Op::linear, linear, linear_into},
     {Op::linears, linears},
     {Op::joined, join},
-    {Op::matmul, matmul},
-    {Op::conv, conv},
+    {Op::matmul, matmul, matmul_into},
+    {Op::conv, conv, conv_into},
     {Op::sdpa, sdpa},
     {Op::softmax, softmax},
     {Op::log_softmax, log_softmax},
@@ -218,24 +244,6 @@ c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, cons
   });
 }
 
-/// By cuDNN, where ATen would take that.
-bool convolution_into(const Node& n, const Tensors& in, at::Tensor out) {
-  if (in.size() > 2 || n.has_attr("padding_end") || n.attr<bool>("transposed")) return false;
-  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
-                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
-  const int64_t groups = n.attr<int64_t>("groups");
-  const auto backend = at::native::select_conv_backend(
-      in[0], in[1], {}, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
-      c10::fromIntArrayRefSlow(dilation), false, c10::fromIntArrayRefSlow(more), groups, {});
-  if (backend != at::native::ConvBackend::Cudnn) return false;
-  const at::Context& settings = at::globalContext();
-  const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-  at::cudnn_convolution_out(out, in[0], in[1], padding, stride, dilation, groups, settings.benchmarkCuDNN(),
-                            settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
-                            settings.allowTF32CuDNN(at::Float32Op::CONV));
-  return true;
-}
-
 void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
   auto add = [&](const at::Tensor& t) {
     if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
@@ -248,17 +256,9 @@ void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
 
 }  // namespace
 
-bool run_library_into(const graph::Node& node, const Tensors& in, const at::Tensor& out) {
-  if (node.op == Op::linear && !node.has_attr("activation"))
-    return product_into(in[0], in[1].t(), in.size() > 2 ? in[2] : at::Tensor(), out);
-  if (node.op == Op::matmul) return product_into(in[0], in[1], {}, out);
-  if (node.op == Op::conv) return convolution_into(node, in, out);
-  return false;
-}
-
-LibraryFn find_library(const graph::Node& node) {
-  for (const auto& [op, fn] : kTable)
-    if (op == node.op) return fn;
+const LibraryRow& find_library(const graph::Node& node) {
+  for (const LibraryRow& row : kTable)
+    if (row.op == node.op) return row;
   throw Error(ErrorKind::Internal, detail::concat("no library function for ", graph::op_info(node.op).name));
 }
 

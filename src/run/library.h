@@ -1,7 +1,7 @@
 // run/library.h
 // One library step: a contraction or composite of the graph, run by ATen.
 //
-// The table goes from graph op to a function over tensors. ATen's kernels allocate their results; the step's
+// The table goes from graph op to functions over tensors. ATen's kernels allocate their results; the step's
 // buffers then own them.
 #pragma once
 
@@ -16,15 +16,17 @@
 
 namespace bolt::run {
 
-using LibraryFn = std::vector<at::Tensor> (*)(const graph::Node& node,
-                                              const std::vector<at::Tensor>& operands);
+struct LibraryRow {
+  graph::Op op;
+  std::vector<at::Tensor> (*run)(const graph::Node& node, const std::vector<at::Tensor>& operands);
+  /// Has the result written to `out`, which is as the program has it. False: nothing has been done. Null: it
+  /// never can.
+  bool (*run_into)(const graph::Node& node, const std::vector<at::Tensor>& operands,
+                   const at::Tensor& out) = nullptr;
+};
 
-/// Has the result written to `out`, which is as the program has it. False: nothing has been done.
-bool run_library_into(const graph::Node& node, const std::vector<at::Tensor>& operands,
-                      const at::Tensor& out);
-
-/// The function for a node, chosen once when the program is built.
-LibraryFn find_library(const graph::Node& node);
+/// Of a node, looked up once when the program is built.
+const LibraryRow& find_library(const graph::Node& node);
 
 /// `numbers`: the values of all symbols among the arguments, in order. `generators`: those of this call of
 /// the program.

@@ -143,7 +143,7 @@ void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>&
       p.code = &code.of(s.device);
       p.queue = use(s.device);
     }
-    if (s.kind == StepKind::Library) p.library = find_library(*s.node);
+    if (s.kind == StepKind::Library) p.library = &find_library(*s.node);
     if (s.kind == StepKind::Extern) p.call = &lowered.calls[static_cast<size_t>(s.call)];
     p.shape = static_cast<int>(fold_steps.size() + steps.size()) - 1;
   }

@@ -35,7 +35,7 @@ struct PreparedStep {
   int together = 1;                          // the first of a list: so many steps are launched at once
   const device::DeviceCode* code = nullptr;  // of that kernel, or of what a Pack step packs for
   size_t queue = 0;                          // among Prepared::devices
-  LibraryFn library = nullptr;
+  const LibraryRow* library = nullptr;
   const lower::ExternCall* call = nullptr;
   int shape = 0;                                   // index into Shapes::steps
   std::vector<std::pair<size_t, size_t>> numbers;  // among given(); among the program's symbols
