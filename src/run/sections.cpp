@@ -2,7 +2,6 @@
 #include "run/sections.h"
 
 #include <algorithm>
-#include <set>
 #include <string_view>
 
 #include "record/operator_facts.h"
@@ -66,30 +65,28 @@ int64_t launches_of(const PreparedStep& p) {
 class Sectioning {
  public:
   Sectioning(const Prepared& p, const std::map<std::string, std::string>& refused)
-      : p_(p), refused_(refused), results_(p.plan.buffers.size()) {
+      : p_(p), refused_(refused), copied_(p.plan.buffers.size()) {
     out_.inputs.resize(p_.lowered.inputs.size());
     out_.placed.resize(p_.plan.buffers.size());
     out_.borrowed.resize(p_.plan.buffers.size());
-    for (const lower::TensorOut& o : p_.lowered.outputs)
-      if (o.kind == lower::TensorOut::Kind::Fresh)
-        results_[memory(p_.plan.outputs[static_cast<size_t>(o.index)].buffer)] = 1;
     somebodys_ = std::ranges::any_of(p_.steps, is_somebodys) || !refused.empty();
   }
 
   Sections make() {
     out_.why_none = of_all();
     if (!out_.why_none.empty()) return std::move(out_);
+    note_results();
     std::vector<device::GraphStep> steps;
     for (const PreparedStep& p : p_.steps) steps.push_back(described(p));
     out_.parts = device::sections_of(steps);
     if (out_.parts.graphs == 0) out_.why_none = first_reason_;
     for (int b : out_.parts.placed) out_.placed[static_cast<size_t>(b)] = 1;
     for (const device::GraphSection& s : out_.parts.list) note(s, steps);
-    for (size_t b = 0; b < results_.size(); ++b)
+    for (size_t b = 0; b < copied_.size(); ++b)
       if (p_.plan.buffers[b].kind == BufferKind::Output && !p_.plan.buffers[b].owned_by_step &&
           out_.borrowed[b])
         out_.pinned.push_back(static_cast<int>(b));
-    note_results();
+    for (size_t i = 0; i < out_.results.size(); ++i) settle(out_.results[i], p_.lowered.outputs[i]);
     return std::move(out_);
   }
 
@@ -141,9 +138,7 @@ class Sectioning {
       const bool gives = p.step->node && i >= static_cast<size_t>(p.step->operand_count);
       step.touches.push_back(static_cast<int>(m));
       if (gives && p_.plan.buffers[m].owned_by_step) step.makes.push_back(static_cast<int>(m));
-      if (gives && p.call && record::facts_of(p.call->op).is_waited_for)
-        waited_for_.insert(static_cast<int>(m));
-      if (results_[m]) step.results.push_back(static_cast<int>(m));
+      if (copied_[m]) step.results.push_back(static_cast<int>(m));
     }
     return step;
   }
@@ -163,31 +158,51 @@ class Sectioning {
     out_.draws.push_back(any);
   }
 
-  /// The caller may have memory that is a result's alone, whatever made it. Only not what is under way when
-  /// its operator has returned.
+  /// Memory that calls make which go on when they have returned.
+  std::vector<char> waited_for() const {
+    std::vector<char> found(p_.plan.buffers.size());
+    for (const PreparedStep& p : p_.steps) {
+      if (!p.call || !record::facts_of(p.call->op).is_waited_for) continue;
+      for (size_t i = static_cast<size_t>(p.step->operand_count); i < p.step->buffers.size(); ++i)
+        found[memory(p.step->buffers[i])] = 1;
+    }
+    return found;
+  }
+
+  /// As if graphs made all of them. The caller may have memory that is a result's alone, whatever made it.
+  /// Only not what is under way when its operator has returned.
   void note_results() {
     out_.results.assign(p_.lowered.outputs.size(), Sections::Result::elsewhere);
     std::vector<char> given(p_.plan.buffers.size());
+    const std::vector<char> under_way = waited_for();
     for (size_t i = 0; i < out_.results.size(); ++i) {
       const lower::TensorOut& o = p_.lowered.outputs[i];
       if (o.kind != lower::TensorOut::Kind::Fresh) continue;
       const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
       const size_t m = memory(b);
-      const bool in_arena = p_.lies_in_arena(m) && p_.device_of_buffer[m] == out_.device;
       const bool is_first = !given[m]++;
-      if (!out_.borrowed[m] && !in_arena) continue;
-      const bool stays = is_first && !in_arena && static_cast<size_t>(b) == m && !out_.placed[m] &&
-                         !waited_for_.contains(static_cast<int>(m));
+      const bool stays = is_first && !in_arena(m) && static_cast<size_t>(b) == m && !under_way[m];
       out_.results[i] = stays ? Sections::Result::stays : Sections::Result::copied;
+      if (!stays) copied_[m] = 1;
     }
+  }
+  bool in_arena(size_t m) const { return p_.lies_in_arena(m) && p_.device_of_buffer[m] == out_.device; }
+
+  /// What no graph touches lies elsewhere, and what is copied to where graphs have it stays there.
+  void settle(Sections::Result& result, const lower::TensorOut& o) const {
+    if (result == Sections::Result::elsewhere) return;
+    const size_t m = memory(p_.plan.outputs[static_cast<size_t>(o.index)].buffer);
+    if (!out_.borrowed[m] && !in_arena(m))
+      result = Sections::Result::elsewhere;
+    else if (out_.placed[m])
+      result = Sections::Result::copied;
   }
 
   const Prepared& p_;
   const std::map<std::string, std::string>& refused_;
-  std::vector<char> results_;  ///< by memory: the caller gets it
-  bool somebodys_ = false;     ///< there is an operator that may turn out not to be captured
+  std::vector<char> copied_;  ///< by memory: it is copied for the caller
+  bool somebodys_ = false;    ///< there is an operator that may turn out not to be captured
   std::string first_reason_;
-  std::set<int> waited_for_;  ///< memory that calls make which go on when they have returned
   Sections out_;
 };
 

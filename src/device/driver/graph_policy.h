@@ -37,7 +37,7 @@ struct GraphStep {
   bool apart = false;        ///< it cannot be part of a graph
   std::vector<int> touches;  ///< memory that it reads or writes
   std::vector<int> makes;    ///< of that, what is somewhere else after each call, unless a graph makes it
-  std::vector<int> results;  ///< of that, what the program's caller gets
+  std::vector<int> results;  ///< of that, what is copied for the program's caller
 };
 
 /// Steps that are one graph, or are launched.
