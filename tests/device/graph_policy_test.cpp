@@ -54,13 +54,13 @@ TEST(GraphPolicy, WhatLiesStillAfterAllIsReadInPlaceOnce) {
   decisions(policy, {call({8, 16}), call({8, 24}), call({8, 32})});
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
   const GraphCall still = call({8, 32});
-  std::vector<Do> done = decisions(policy, std::vector<GraphCall>(GraphPolicy::kStill + 2, still));
+  std::vector<Do> done = decisions(policy, std::vector<GraphCall>(GraphPolicy::kStillReplays + 2, still));
   EXPECT_EQ(std::ranges::count(done, Do::record), 1);
   EXPECT_EQ(done.back(), Do::replay);
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 0}));
   EXPECT_EQ(policy.decide(call({8, 40})).what, Do::record);
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
-  done = decisions(policy, std::vector<GraphCall>(3 * GraphPolicy::kStill, still));
+  done = decisions(policy, std::vector<GraphCall>(3 * GraphPolicy::kStillReplays, still));
   EXPECT_EQ(std::ranges::count(done, Do::replay), static_cast<int>(done.size()));
 }
 

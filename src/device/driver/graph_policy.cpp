@@ -76,7 +76,7 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   if (slot->calls++ < kWatched) return {Do::launch, at};
   if (auto [why, moving] = obstacle(*slot, call); !why.empty()) {
     // What another program's graph makes lies still as soon as that is recorded, too.
-    if (moving && slot->patience++ < kPatience) {
+    if (moving && slot->moving_calls++ < kMovingCalls) {
       std::ranges::fill(slot->copied, 0);
       return {Do::launch, at};
     }
@@ -152,8 +152,8 @@ bool GraphPolicy::lies_still(Slot& slot, const GraphCall& call) const {
   for (size_t i = 0; i < still.size(); ++i) still[i] = still[i] && slot.seen[i] == call.addresses[i];
   slot.seen = call.addresses;
   const bool any = std::ranges::any_of(still, [](char c) { return c; });
-  slot.still = any ? slot.still + 1 : 0;
-  if (slot.still < kStill) return false;
+  slot.still_replays = any ? slot.still_replays + 1 : 0;
+  if (slot.still_replays < kStillReplays) return false;
   for (size_t i = 0; i < still.size(); ++i)
     if (still[i]) slot.copied[i] = 0;
   return slot.relaxed = true;

@@ -77,8 +77,8 @@ class BOLT_API GraphPolicy {
   static constexpr int kLessons = 6;                 ///< of a slot
   static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
   static constexpr int kMisses = 3;                  ///< of one slot, before all results are copied out
-  static constexpr int kPatience = 6;                ///< calls, until what is too large to copy lies still
-  static constexpr int kStill = 4;                   ///< replays in which a copied input lay still
+  static constexpr int kMovingCalls = 6;             ///< until what is too large to copy lies still
+  static constexpr int kStillReplays = 4;            ///< in which a copied input lay still
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
 
   /// `launches`: that graphs take the place of in one call. `copies`: that each replay makes beside those of
@@ -116,11 +116,12 @@ class BOLT_API GraphPolicy {
     const void* folded = nullptr;
     std::vector<uintptr_t> addresses;  ///< of the call before, or of the recording
     std::vector<uintptr_t> seen;       ///< of the call before
-    int still = 0;                     ///< replays in which a copied input lay still
+    int still_replays = 0;             ///< in which a copied input lay still
     bool relaxed = false;              ///< those are read in place: that is tried once
     std::vector<char> copied, copied_out;
-    int calls = 0, recordings = 0, failures = 0, lessons = 0, misses = 0, patience = 0;
-    int64_t used = 0;  ///< at which call last
+    int calls = 0, recordings = 0, failures = 0, lessons = 0, misses = 0;
+    int moving_calls = 0;  ///< of what is too large to copy
+    int64_t used = 0;      ///< at which call last
     bool recorded = false, given_up = false;
   };
 
