@@ -83,7 +83,7 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
                                                             const std::vector<char>& copied_out) {
   const auto end = c10::make_scope_exit([&] {
     if (!device().driver->keeps_arenas()) held_.clear();
-    fresh_.clear();
+    for (Staying& s : staying_) s.fresh.reset();
     execution_->end();
   });
   folded_ = call.folded;
@@ -99,7 +99,7 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
   }
   note_outputs();
   Tensors out = make_copies(call);
-  for (size_t i = 0; i < staying_.size(); ++i) out[staying_[i]] = std::move(fresh_[i]);
+  for (Staying& s : staying_) out[s.output] = std::move(s.fresh);
   give(call, queue, out);
   return out;
 }
@@ -117,32 +117,33 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
     const Shapes::OfBuffer& memory = call.shapes->buffers[b];
     if (memory.sizes != want.sizes || memory.strides != want.strides) continue;
     if (std::ranges::find(want.sizes, 0) != want.sizes.end()) continue;
-    staying_.push_back(i);
+    staying_.push_back({i});
     kinds_.push_back({want.sizes, want.strides, record::to_torch(p_.plan.buffers[b].type.dtype)});
   }
   if (staying_.empty()) return results_.reset();
   if (!results_) results_ = device().driver->result_memory(device().device);
-  if (results_) settle();
-  if (fresh_.empty()) staying_.clear();
+  if (!results_ || !settle()) staying_.clear();
 }
 
-/// What an allocator that had none of the memory yet does for the first requests it need not do again.
-void RecordedCall::settle() {
+/// What an allocator that had none of the memory yet does for the first requests it need not do again. False:
+/// it goes on giving other memory.
+bool RecordedCall::settle() {
   constexpr int kTries = 4;
-  auto places = [&] {
-    std::vector<void*> out;
-    for (const at::Tensor& t : fresh_) out.push_back(t.data_ptr());
-    return out;
-  };
   for (int i = 0; i < kTries; ++i) {
-    fresh_ = results_->make(kinds_);
-    const std::vector<void*> before = std::exchange(places_, places());
-    if (before == places_) {
-      for (const at::Tensor& t : fresh_) given_.emplace_back(t.storage().getWeakStorageImpl());
-      return;
+    Tensors fresh = results_->make(kinds_);
+    bool same = true;
+    for (size_t k = 0; k < staying_.size(); ++k) {
+      void* const before = std::exchange(staying_[k].place, fresh[k].data_ptr());
+      same &= i > 0 && before == staying_[k].place;
     }
-    fresh_.clear();
+    if (!same) continue;
+    for (size_t k = 0; k < staying_.size(); ++k) {
+      staying_[k].given = fresh[k].storage().getWeakStorageImpl();
+      staying_[k].fresh = std::move(fresh[k]);
+    }
+    return true;
   }
+  return false;
 }
 
 /// Of what lies still. Where there is none, nothing has been done yet.
@@ -166,12 +167,12 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
   };
   try {
     choose_staying(call, copied_out);
-    for (size_t i = 0; i < staying_.size(); ++i) {
-      const int b = buffer_of(staying_[i]);
+    for (const Staying& s : staying_) {
+      const int b = buffer_of(s.output);
       if (p_.buffer(b).owned_by_step)
-        e.place(b, fresh_[i]);
+        e.place(b, s.fresh);
       else
-        e.put(b, fresh_[i]);
+        e.put(b, s.fresh);
     }
     memory_.push_back(device().driver->reserve(queue, make));
   } catch (const std::exception& error) {
@@ -268,7 +269,7 @@ void RecordedCall::note_outputs() {
     collected_[i] = sections_->results[i] == Sections::Result::elsewhere;
     if (collected_[i])
       binds_ = true;
-    else if (std::ranges::find(staying_, i) == staying_.end())
+    else if (std::ranges::find(staying_, i, &Staying::output) == staying_.end())
       outputs_.emplace_back(i, execution_->tensor(buffer_of(i)));
   }
 }
@@ -328,15 +329,15 @@ bool RecordedCall::make_staying(Tensors& out) {
   Tensors made = results_->make(kinds_);
   std::vector<size_t> moved;
   for (size_t i = 0; i < staying_.size(); ++i) {
-    const bool held = given_[i].use_count() > 0;
-    if (held) in_use_.push_back(staying_[i]);
-    if (made[i].data_ptr() != places_[i]) moved.push_back(staying_[i]);
+    const Staying& s = staying_[i];
+    if (s.given->use_count() > 0) in_use_.push_back(s.output);
+    if (made[i].data_ptr() != s.place) moved.push_back(s.output);
   }
   if (in_use_.empty()) in_use_ = std::move(moved);
   if (!in_use_.empty()) return false;
   for (size_t i = 0; i < staying_.size(); ++i) {
-    given_[i] = made[i].storage().getWeakStorageImpl();
-    out[staying_[i]] = std::move(made[i]);
+    staying_[i].given = made[i].storage().getWeakStorageImpl();
+    out[staying_[i].output] = std::move(made[i]);
   }
   return true;
 }
@@ -361,7 +362,7 @@ void RecordedCall::give(const GraphedCall& call, device::Queue& queue, Tensors& 
     from.empty(queue, out[from.index]);
     finish(from.index);
   }
-  for (size_t i : staying_) finish(i);
+  for (const Staying& s : staying_) finish(s.output);
   if (!binds_) return;
   Tensors others = execution_->collect(call.modes, collected_);
   for (size_t i = 0; i < others.size(); ++i)

@@ -84,6 +84,13 @@ class RecordedCall {
     std::unique_ptr<device::RecordedLaunches> recording;  ///< null: its steps are launched
     std::vector<std::pair<int, void*>> makes;             ///< buffers that are the results of its calls
   };
+  /// An output that the caller gets where the graphs make it.
+  struct Staying {
+    size_t output = 0;
+    void* place = nullptr;
+    at::Tensor fresh{};                                                ///< while it is recorded
+    std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given{};  ///< to the caller of the last call
+  };
   using Turn = device::Turn;
   using Section = device::GraphSection;
 
@@ -94,7 +101,7 @@ class RecordedCall {
   bool make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied,
                    const std::vector<char>& copied_out);
   void choose_staying(const GraphedCall& call, const std::vector<char>& copied_out);
-  void settle();
+  bool settle();
   int buffer_of(size_t output) const;
   void bind(const GraphedCall& call);
   bool capture(size_t section, device::Queue& queue);
@@ -115,13 +122,9 @@ class RecordedCall {
   std::vector<std::pair<int, void*>> still_;  ///< buffers that lie there from the beginning
   std::vector<Part> parts_;                   ///< by section
   std::vector<GraphPlace> inputs_, placed_, outputs_;
-  std::vector<char> collected_;                      ///< by output: it does not lie in graphs' memory
-  std::vector<size_t> staying_;                      ///< outputs that lie there
-  std::vector<device::ResultMemory::Result> kinds_;  ///< by those
-  std::vector<void*> places_;                        ///< by those
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>>
-      given_;      ///< by those: to the caller of the last call
-  Tensors fresh_;  ///< by those, while it is recorded
+  std::vector<char> collected_;  ///< by output: it does not lie in graphs' memory
+  std::vector<Staying> staying_;
+  std::vector<device::ResultMemory::Result> kinds_;  ///< of those, as their memory is asked for
   std::vector<size_t> in_use_;
   std::vector<char> written_;  ///< by graph input
   std::unique_ptr<device::ResultMemory> results_;
