@@ -97,11 +97,15 @@ void Chain::note_passes_in(const std::shared_ptr<DoubleBackward>& noted) {
   for (const Link& link : links_) link.piece->note_passes_in(noted);
 }
 
-std::string Chain::texts(std::string (Runnable::*text)() const) const {
-  std::string out;
-  for (size_t i = 0; i < links_.size(); ++i)
-    out += "# piece " + std::to_string(i + 1) + "\n" + (*links_[i].piece.*text)();
-  return out;
+Runnable::Texts Chain::texts() const {
+  Texts all;
+  for (size_t i = 0; i < links_.size(); ++i) {
+    const std::string head = "# piece " + std::to_string(i + 1) + "\n";
+    const auto [graph, plan] = links_[i].piece->texts();
+    all.graph += head + graph;
+    all.plan += head + plan;
+  }
+  return all;
 }
 
 // ---- a call ----

@@ -29,8 +29,7 @@ class Chain final : public Runnable {
         std::unordered_map<int, at::Tensor> constants, SymbolTable symbols);
 
   std::vector<int> written_inputs() const override;
-  std::string graph_text() const override { return texts(&Runnable::graph_text); }
-  std::string plan_text() const override { return texts(&Runnable::plan_text); }
+  Texts texts() const override;
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
   void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override;
@@ -52,7 +51,6 @@ class Chain final : public Runnable {
                record::CallGenerators generators) override;
   Tensors run_links(const Tensors& inputs, const std::vector<int64_t>& values,
                     const record::CallGenerators& generators) const;
-  std::string texts(std::string (Runnable::*text)() const) const;
 
   std::vector<Link> links_;
   std::vector<int> outputs_;  ///< by wanted tensor: its place; -1: there is none

@@ -97,16 +97,6 @@ void Compiled::finish_code(const std::string& name) {
   log("cache", name + (facts.from_cache ? ": found in the disk cache" : ": compiled"));
 }
 
-bool Compiled::is_done_at_return() const {
-  return std::ranges::none_of(p_.devices, [](const UsedDevice& d) { return d.driver->works_behind_host(); });
-}
-
-std::string Compiled::fingerprints() const {
-  std::string lines;
-  for (const UsedDevice& d : p_.devices) lines += d.driver->fingerprint(d.device) + "\n";
-  return lines;
-}
-
 std::vector<int> Compiled::written_inputs() const {
   std::vector<int> out;
   for (const loops::PlanOutput& o : p_.plan.outputs)
@@ -131,12 +121,12 @@ void Compiled::prepare(const std::vector<at::Tensor>& inputs) {
   folds_.of(p_, graph_inputs(p_.lowered, inputs), p_.shapes(p_.shaping_values(std::move(sizes))));
 }
 
-std::string Compiled::graph_text() const {
+Runnable::Texts Compiled::texts() const {
   std::string text = graph::print(*p_.plan.graph);
   if (p_.plan.put_back > 0)
     text = "# layers repeat: " + std::to_string(p_.plan.put_back) +
            " more of them are run than stand here\n" + text;
-  return text;
+  return {std::move(text), loops::print(p_.plan)};
 }
 
 std::vector<at::Tensor> Compiled::call(const std::vector<at::Tensor>& inputs, const Ints& values,

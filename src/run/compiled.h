@@ -27,8 +27,7 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override;
-  std::string graph_text() const override;
-  std::string plan_text() const override { return loops::print(p_.plan); }
+  Texts texts() const override;
   std::vector<StepFacts> costs() const override { return p_.costs(); }
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
     p_.check_data_sizes(taken_for_granted);
@@ -56,14 +55,9 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
   /// Set for a region whose sizes differ between calls: makes one for the values of symbols() that the caller
   /// meets again and again. Called on the background thread, at most twice; null: it cannot be made.
   std::function<std::shared_ptr<Compiled>(const std::vector<int64_t>& values)> specialize;
-  /// `values` with those that decide no size left out.
-  Ints sizes_of(const Ints& values) const { return p_.shaping_values(values); }
+  const Prepared& prepared() const { return p_; }
   /// Lets go of the memory that calls leave for the next ones.
   void drop_idle_memory() { kept_.drop_idle_memory(); }
-  /// All of its work is done when a call returns: no device of it goes on behind the host's back.
-  bool is_done_at_return() const;
-  /// Of the devices that it runs on (DeviceInterface::fingerprint), a line each.
-  std::string fingerprints() const;
 
   /// Set for a region that is tried beside eager: makes the same region with less fusion. Null: it cannot be
   /// made, or is the same.

@@ -40,8 +40,9 @@ void Runnable::write_trace(const Trace& trace) const {
   for (const auto& [stage, seconds] : facts.stage_seconds)
     report += stage + ": " + std::to_string(seconds * 1e3) + " ms\n";
   trace.write("5_report.txt", report);
-  if (std::string text = graph_text(); !text.empty()) trace.write("3_optimized_graph.txt", text);
-  if (std::string text = plan_text(); !text.empty()) trace.write("4_plan.txt", text);
+  const auto [graph, plan] = texts();
+  if (!graph.empty()) trace.write("3_optimized_graph.txt", graph);
+  if (!plan.empty()) trace.write("4_plan.txt", plan);
 }
 
 std::vector<at::Tensor> Runnable::run(const std::vector<at::Tensor>& inputs,

@@ -75,8 +75,11 @@ class Runnable {
   virtual std::vector<int> written_inputs() const { return {}; }
   /// Tape inputs that have another history afterwards, since what autograd follows was written to them.
   virtual std::vector<size_t> rewritten() const { return {}; }
-  virtual std::string graph_text() const { return facts.functional_text; }
-  virtual std::string plan_text() const { return ""; }
+  /// Of what is run, as stages print it; "" where there is none.
+  struct Texts {
+    std::string graph, plan;
+  };
+  virtual Texts texts() const { return {facts.functional_text, ""}; }
   /// Before the first call: from now on, calls that repeat one before them are given to the device at once,
   /// where that can be done. `name`: of the region, for logs.
   virtual void launch_at_once(const std::string& name);

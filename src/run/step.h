@@ -28,8 +28,7 @@ class WholeStep final : public Runnable {
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override { return program_->written_inputs(); }
-  std::string graph_text() const override { return program_->graph_text(); }
-  std::string plan_text() const override { return program_->plan_text(); }
+  Texts texts() const override { return program_->texts(); }
   std::vector<StepFacts> costs() const override { return program_->costs(); }
   void launch_at_once(const std::string& name) override { program_->launch_at_once(name); }
   std::vector<int> weights() const override { return program_->weights(); }

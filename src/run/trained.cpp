@@ -91,14 +91,15 @@ void Trained::finish_code(const std::string& name, Stages& stages) {
   stages.finish();
 }
 
-std::string Trained::graph_text() const {
-  return "# forward\n" + p_.forward->graph_text() +
-         (p_.backward ? "# backward\n" + p_.backward->graph_text() : "");
-}
-
-std::string Trained::plan_text() const {
-  return "# forward\n" + p_.forward->plan_text() +
-         (p_.backward ? "# backward\n" + p_.backward->plan_text() : "");
+Runnable::Texts Trained::texts() const {
+  Texts both = p_.forward->texts();
+  both.graph = "# forward\n" + both.graph;
+  both.plan = "# forward\n" + both.plan;
+  if (!p_.backward) return both;
+  const auto [graph, plan] = p_.backward->texts();
+  both.graph += "# backward\n" + graph;
+  both.plan += "# backward\n" + plan;
+  return both;
 }
 
 void Trained::launch_at_once(const std::string& name) {
@@ -267,10 +268,11 @@ void Trained::keep_what_changes(TrainedCall& call, const Tensors& inputs) const 
 
 // ---- backward ----
 
+namespace {
+
 /// All of the sizes, and lying as, the backward part takes them; zeros for the tangents that there are none
 /// of. What hooks give for a saved tensor may lie otherwise than what they were given.
-Tensors Trained::complete(Tensors given, const TrainedSizes::Set* set) const {
-  const Tape& tape = p_.backward->tape();
+Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set) {
   for (size_t i = 0; i < given.size(); ++i) {
     const TensorInfo& info = info_of(tape, tape.inputs[i]);
     const at::IntArrayRef sizes = set ? at::IntArrayRef(set->backwards[i].sizes) : info.sizes;
@@ -284,24 +286,26 @@ Tensors Trained::complete(Tensors given, const TrainedSizes::Set* set) const {
   return given;
 }
 
+Tensors replay_backward(const TrainedParts& parts, const Tensors& given, const std::vector<int64_t>& values) {
+  const auto number = parts.sizes ? parts.sizes->on_joint_tape(values) : nullptr;
+  return record::replay(parts.backward->tape(), given, parts.backward->wanted(), number);
+}
+
+}  // namespace
+
 Tensors Trained::run_backward(Tensors given, const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const bool wrapped = std::ranges::any_of(given, is_wrapped);
-  given = complete(std::move(given), call.set_.get());
-  if (wrapped) return replay_backward(given, call.values_);
+  given = complete(p_.backward->tape(), std::move(given), call.set_.get());
+  if (wrapped) return replay_backward(p_, given, call.values_);
   const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
   const record::Communications told;
   try {
     return p_.backward->run_last(given, values);
   } catch (const RunEagerly& why) {
     check_nobody_was_told(told, why);
-    return replay_backward(given, call.values_);
+    return replay_backward(p_, given, call.values_);
   }
-}
-
-Tensors Trained::replay_backward(const Tensors& given, const std::vector<int64_t>& values) const {
-  const auto number = p_.sizes ? p_.sizes->on_joint_tape(values) : nullptr;
-  return record::replay(p_.backward->tape(), given, p_.backward->wanted(), number);
 }
 
 /// To the inputs. What no gradient that was given leads to is none.

@@ -37,8 +37,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   std::vector<int> written_inputs() const override { return p_.forward->written_inputs(); }
   std::vector<size_t> rewritten() const override { return p_.rewritten; }
   bool forward_can_fail() const override { return p_.forward->can_fail(); }
-  std::string graph_text() const override;
-  std::string plan_text() const override;
+  Texts texts() const override;
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
   void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override { double_backward_ = noted; }
@@ -70,9 +69,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void keep_what_changes(TrainedCall& call, const Tensors& inputs) const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
-  Tensors complete(Tensors given, const TrainedSizes::Set* set) const;
   Tensors run_backward(Tensors given, const TrainedCall& call) const;
-  Tensors replay_backward(const Tensors& given, const std::vector<int64_t>& values) const;
   torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
   torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
                                                const std::vector<int64_t>& values,

@@ -25,8 +25,14 @@ constexpr int kWarmUp = 1, kCalls = 3;  // of a turn
 constexpr double kNoise = 1.1;          // the program is slower: by more than this
 constexpr double kShort = 20e3;         // nanoseconds
 
+/// All of its work is done when a call returns: no device of it goes on behind the host's back.
+bool is_done_at_return(const Compiled& program) {
+  return std::ranges::none_of(program.prepared().devices,
+                              [](const UsedDevice& d) { return d.driver->works_behind_host(); });
+}
+
 bool worth_trying(const Compiled& program) {
-  return program.facts.kernels > 0 && program.is_done_at_return() &&
+  return program.facts.kernels > 0 && is_done_at_return(program) &&
          !at::globalContext().deterministicAlgorithms();
 }
 
@@ -34,10 +40,14 @@ bool worth_trying(const Compiled& program) {
 
 constexpr std::string_view kKeep = "program", kCautious = "cautious", kEager = "eager";
 
+std::string plan_of(const Compiled& program) { return loops::print(program.prepared().plan); }
+
 /// All that the verdict rests on.
 std::string key_of(const Compiled& program) {
-  return std::string("measured beside eager\n") + version() + "\n" + program.fingerprints() +
-         std::to_string(at::get_num_threads()) + " threads\n" + program.plan_text();
+  std::string devices;
+  for (const UsedDevice& d : program.prepared().devices) devices += d.driver->fingerprint(d.device) + "\n";
+  return std::string("measured beside eager\n") + version() + "\n" + devices +
+         std::to_string(at::get_num_threads()) + " threads\n" + plan_of(program);
 }
 
 /// The user may switch the cache off when it was used before.
@@ -151,7 +161,7 @@ EagerTrial::Turn EagerTrial::begin(const std::vector<int64_t>& values) {
   const bool alone = ++running_ == 1;
   if (phase_ == Phase::over) return {successor_, phase_, {}};
   if (phase_ == Phase::planning) return {eager_, phase_, {}};
-  const Ints sizes = program_->sizes_of(values);
+  const Ints sizes = program_->prepared().shaping_values(values);
   if (!sizes_) sizes_ = sizes;
   if (sizes != *sizes_) return {program_, phase_, {}};
   return {phase_ == Phase::program ? std::shared_ptr<Runnable>(program_) : eager_, phase_,
@@ -207,7 +217,7 @@ void EagerTrial::plan_again() {
   ours_ = {};
   ++Stats::get().planned_again;
   // Of the two programs one is alive at a time: each packs the weights for itself.
-  run_in_background([weak = weak_from_this(), make = program_->cautious, before = program_->plan_text()] {
+  run_in_background([weak = weak_from_this(), make = program_->cautious, before = plan_of(*program_)] {
     auto made = make ? make() : nullptr;
     if (auto trial = weak.lock()) trial->take_cautious(std::move(made), before);
   });
@@ -216,7 +226,7 @@ void EagerTrial::plan_again() {
 
 void EagerTrial::take_cautious(std::shared_ptr<Compiled> made, const std::string& before) {
   std::lock_guard lock(mutex_);
-  if (!made || made->plan_text() == before) return give_to_eager();
+  if (!made || plan_of(*made) == before) return give_to_eager();
   program_ = std::move(made);
   ours_ = {};
   phase_ = Phase::program;
@@ -261,14 +271,9 @@ std::shared_ptr<Runnable> EagerTrial::successor() const {
   return successor_;
 }
 
-std::string EagerTrial::graph_text() const {
+Runnable::Texts EagerTrial::texts() const {
   const auto now = program();
-  return now ? now->graph_text() : "";
-}
-
-std::string EagerTrial::plan_text() const {
-  const auto now = program();
-  return now ? now->plan_text() : "";
+  return now ? now->texts() : Texts();
 }
 
 std::vector<int> EagerTrial::weights() const {

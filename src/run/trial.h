@@ -50,8 +50,7 @@ class EagerTrial final : public Runnable, public std::enable_shared_from_this<Ea
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override { return written_inputs_; }
-  std::string graph_text() const override;
-  std::string plan_text() const override;
+  Texts texts() const override;
   std::vector<StepFacts> costs() const override;
   std::vector<int> weights() const override;
   void prepare(const std::vector<at::Tensor>& inputs) override;

@@ -116,8 +116,9 @@ PyObject* describe(const CallEntry& entry) {
     PyList_Append(choices, item.get());
   }
   set(d, "choices", choices);
-  set(d, "graph", text(region.graph_text()));
-  set(d, "plan", text(region.plan_text()));
+  const auto [graph, plan] = region.texts();
+  set(d, "graph", text(graph));
+  set(d, "plan", text(plan));
   set(d, "costs", describe_costs(region));
   set(d, "measured", text(f.measured));
   set(d, "is_trial", PyBool_FromLong(region.is_trial()));
