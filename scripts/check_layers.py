@@ -27,8 +27,11 @@ EXTENSION = [
 ]
 # Two code generators need no knowledge of each other, nor do running code and checking what a run rested on.
 STRANGERS = [("codegen/cpu", "codegen/cuda"), ("interp", "guard")]
-# Who may ask whether a device is CUDA: others ask for the reason, which is a fact in graph/device_facts.h.
-NAME_DEVICES = ("graph/device_facts.", "graph/parser.", "graph/text.", "codegen/", "opt/", "device/", "record/")
+# Who may name a device: others ask for the reason, which is a fact in graph/device_facts.h.
+NAME_DEVICES = (
+    *("graph/device_facts.", "graph/ir.", "graph/parser.", "graph/text."),
+    *("codegen/", "opt/", "device/", "record/"),
+)
 TOP = "module.cpp"  # the extension as Python sees it, above every folder
 FOREIGN = re.compile(r"^(Python\.h|torch/|ATen/|c10/|internal/pycore)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -58,7 +61,7 @@ def complaints(file: Path):
             yield f"{file.relative_to(SRC.parent)}: its folder stands nowhere on the ladder of scripts/check_layers.py"
         return
     for number, line in enumerate(file.read_text().splitlines(), 1):
-        if "DeviceKind::CUDA" in line and not path.startswith(NAME_DEVICES):
+        if "DeviceKind::" in line and not path.startswith(NAME_DEVICES):
             yield f"{file.relative_to(SRC.parent)}:{number}: what differs by device is a row of graph/device_facts.h"
         if not (match := INCLUDE.match(line)):
             continue

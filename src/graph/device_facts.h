@@ -55,4 +55,7 @@ struct DeviceFacts {
 
 BOLT_API const DeviceFacts& facts_of(Device device);
 
+/// Does the host itself compute there? Numbers may lie there whatever else an operator is given, as in eager.
+inline bool is_processor(Device device) { return device.kind == DeviceKind::CPU; }
+
 }  // namespace bolt::graph

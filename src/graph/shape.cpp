@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/device_facts.h"
 #include "graph/op_rules.h"
 #include "support/error.h"
 #include "support/size_demand.h"
@@ -532,7 +533,7 @@ Type infer_type(Op op, const std::vector<Value*>& operands, const Attrs& attrs) 
   Type t;
   t.dtype = result_dtype(s);
   for (const Value* v : operands)  // a number on the processor may meet tensors elsewhere
-    if (t.device.kind == DeviceKind::CPU) t.device = v->type.device;
+    if (is_processor(t.device)) t.device = v->type.device;
   if (op == Op::transfer) t.device = parse_device(std::get<std::string>(attrs.at("device")));
   switch (op_rules(op).shape) {
     case ShapeRule::Broadcast: t.sizes = broadcast_all(s); break;

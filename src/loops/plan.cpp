@@ -186,7 +186,7 @@ class Planner {
   bool is_handed_over(const Node& n, bool fold) const {
     if (n.op != Op::transfer || fold || n.out()->type.rank() > 0 || is_complex(n.out()->type.dtype))
       return false;
-    return n.operands[0]->type.device.kind == graph::DeviceKind::CPU &&
+    return graph::is_processor(n.operands[0]->type.device) &&
            graph::facts_of(n.out()->type.device).takes_numbers && only_kernels_read(n.out());
   }
   bool only_kernels_read(const Value* v) const {
@@ -482,7 +482,7 @@ std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
 static bool is_number(const Plan& plan, const Step& s, size_t i) {
   const graph::Type& type = plan.buffers[static_cast<size_t>(s.buffers[i])].type;
   return s.kind == StepKind::Kernel && i < static_cast<size_t>(s.operand_count) && type.rank() == 0 &&
-         graph::facts_of(s.device).takes_numbers && type.device.kind == graph::DeviceKind::CPU;
+         graph::facts_of(s.device).takes_numbers && graph::is_processor(type.device);
 }
 
 std::vector<char> numbers_of(const Plan& plan, const Step& s) {

@@ -26,6 +26,7 @@
 // in front: `3: cuda:0 kernel @k`, `arena cuda:0 4096 bytes`. The numbers in front of steps are for the
 // reader, and so is the count of kernels. Sizes that differ between calls are symbols (s0) in the types of
 // inputs.
+#include "graph/device_facts.h"
 #include "graph/text.h"
 #include "loops/plan.h"
 #include "support/text.h"
@@ -42,7 +43,7 @@ std::string list(const Step& s, size_t from, size_t to) {
 }
 
 /// "cuda:0 "; nothing for the processor.
-std::string word(graph::Device d) { return d.kind == graph::DeviceKind::CPU ? "" : graph::str(d) + " "; }
+std::string word(graph::Device d) { return graph::is_processor(d) ? "" : graph::str(d) + " "; }
 
 std::string place_text(const PlanBuffer& b) {
   switch (b.kind) {

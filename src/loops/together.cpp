@@ -6,6 +6,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "graph/device_facts.h"
 #include "loops/in_place.h"
 
 namespace bolt::loops {
@@ -102,7 +103,7 @@ class Together {
   }
   /// The processor gives the launches, so what it computes itself is done when the list begins.
   bool is_small_on_the_processor(const Step& s) const {
-    return s.kind == StepKind::Kernel && s.device.kind == graph::DeviceKind::CPU && is_movable(s) &&
+    return s.kind == StepKind::Kernel && graph::is_processor(s.device) && is_movable(s) &&
            std::all_of(s.buffers.begin(), s.buffers.end(), [&](int b) {
              const Sym count = buffer(b).type.numel();
              return count.is_const() && count.value() * dtype_bytes(buffer(b).type.dtype) <= kSmallBytes;

@@ -5,6 +5,7 @@
 
 #include <bit>
 
+#include "graph/device_facts.h"
 #include "lower/families.h"
 #include "lower/lowering.h"
 #include "record/convert.h"
@@ -174,7 +175,7 @@ Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
   const graph::Device here = result_device();
   // A number on the processor may meet tensors elsewhere; a kernel reads what lies on its own device.
   for (Value*& v : operands)
-    if (v->type.device != here && v->type.rank() == 0 && v->type.device.kind == graph::DeviceKind::CPU)
+    if (v->type.device != here && v->type.rank() == 0 && graph::is_processor(v->type.device))
       v = g.make(Op::transfer, {v}, {{"device", graph::str(here)}}, loc)->out();
   Value* made = g.make(op, std::move(operands), std::move(attrs), loc)->out();
   if (made->def->operands.empty()) made->type.device = here;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "graph/device_facts.h"
 #include "lower/formula.h"
 #include "record/dropout.h"
 
@@ -174,7 +175,7 @@ std::vector<Value*> log_sigmoid_forward(Call& c) {
   Formula f(c);
   Term x = f("self"), z = exp(-abs(x));
   const bool kept = c.result_rank(1) == x.rank() && !(c.result_rank(1) == 1 && c.result_size(1, 0) == 0);
-  if (kept != (c.result_device().kind == graph::DeviceKind::CPU)) return {};
+  if (kept != graph::is_processor(c.result_device())) return {};
   Term low = x.with(Op::minimum, f.number(0));
   return {f.result(low - z.apply(Op::log1p)), f.result(kept ? z : f.full(0, {Sym(0)}), 1)};
 }
