@@ -1,7 +1,8 @@
 # scripts/check_openings.py
 """Checks that every file opens with its path, in a comment: `// run/views.h` below src/, `# bench/cpu.py` elsewhere.
 
-What comes in, what goes out and why stands behind it, which no program can check. --fix writes the missing lines.
+What comes in, what goes out and why stands behind it, which no program can check: in C++ on the lines behind it, of a
+script or module also on the same line (how it is called). --fix writes the missing lines.
 """
 
 import subprocess
@@ -38,7 +39,22 @@ def place(lines: list[str]) -> int:
 def opens(name: str, lines: list[str]) -> bool:
     first = lines[place(lines)] if len(lines) > place(lines) else ""
     rest = first.removeprefix(opening(name))
-    return not lines or (rest != first and (not rest or rest[0] in " :"))
+    return not lines or (rest != first and (not rest or (is_script(name) and rest[0] in " :")))
+
+
+def is_script(name: str) -> bool:
+    return COMMENTS[Path(name).suffix] == "#"
+
+
+def mend(name: str, lines: list[str]) -> None:
+    """Writes the line; what stood behind the path goes to a line of its own, unless it only names the file's header."""
+    at = place(lines)
+    said = lines[at].removeprefix(opening(name) + ": ") if len(lines) > at else ""
+    lines.insert(at, opening(name))
+    if len(lines) == at + 1 or said == lines[at + 1]:
+        return
+    said = said.removeprefix(f"see {Path(name).stem}.h.").strip()
+    lines[at + 1 : at + 2] = [f"// {said[0].upper()}{said[1:]}"] if said else []
 
 
 def main() -> int:
@@ -49,7 +65,7 @@ def main() -> int:
         if opens(name, lines):
             continue
         if "--fix" in sys.argv:
-            lines.insert(place(lines), opening(name))
+            mend(name, lines)
             (ROOT / name).write_text("\n".join(lines) + "\n")
         else:
             print(f"{name}: its first line is to be `{opening(name)}`")

@@ -1,4 +1,5 @@
-// module.cpp: the Python module torchbolt._C.
+// module.cpp
+// The Python module torchbolt._C.
 //
 // Each stage that Python can reach adds its functions here; nothing else happens in this file.
 

@@ -1,4 +1,4 @@
-// autograd/checkpoint.cpp: see checkpoint.h.
+// autograd/checkpoint.cpp
 #include "autograd/checkpoint.h"
 
 #include <ATen/ops/empty_strided.h>

@@ -1,4 +1,4 @@
-// autograd/cuts.cpp: see cuts.h.
+// autograd/cuts.cpp
 #include "autograd/cuts.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/early_cuts.cpp: see early_cuts.h.
+// autograd/early_cuts.cpp
 #include "autograd/early_cuts.h"
 
 #include <torch/csrc/autograd/function.h>

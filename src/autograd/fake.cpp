@@ -1,4 +1,4 @@
-// autograd/fake.cpp: see fake.h.
+// autograd/fake.cpp
 #include "autograd/fake.h"
 
 #include <ATen/SavedTensorHooks.h>

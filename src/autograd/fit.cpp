@@ -1,4 +1,4 @@
-// autograd/fit.cpp: see fit.h.
+// autograd/fit.cpp
 #include "autograd/fit.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/flow.cpp: see flow.h.
+// autograd/flow.cpp
 #include "autograd/flow.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/follow.cpp: see follow.h.
+// autograd/follow.cpp
 #include "autograd/follow.h"
 
 #include <algorithm>

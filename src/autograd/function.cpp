@@ -1,4 +1,4 @@
-// autograd/function.cpp: see function.h.
+// autograd/function.cpp
 #include "autograd/function.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

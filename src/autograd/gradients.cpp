@@ -1,4 +1,4 @@
-// autograd/gradients.cpp: see gradients.h.
+// autograd/gradients.cpp
 #include "autograd/gradients.h"
 
 #include <ATen/core/grad_mode.h>

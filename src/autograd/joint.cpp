@@ -1,4 +1,4 @@
-// autograd/joint.cpp: see joint.h.
+// autograd/joint.cpp
 #include "autograd/joint.h"
 
 #include <ATen/SequenceNumber.h>

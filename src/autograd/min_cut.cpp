@@ -1,4 +1,4 @@
-// autograd/min_cut.cpp: see min_cut.h.
+// autograd/min_cut.cpp
 #include "autograd/min_cut.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/module.cpp: see module.h.
+// autograd/module.cpp
 #include "autograd/module.h"
 
 #include <torch/csrc/autograd/python_variable.h>

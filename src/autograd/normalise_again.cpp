@@ -1,4 +1,4 @@
-// autograd/normalise_again.cpp: see normalise_again.h.
+// autograd/normalise_again.cpp
 #include "autograd/normalise_again.h"
 
 #include <ATen/TensorOperators.h>

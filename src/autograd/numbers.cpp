@@ -1,4 +1,4 @@
-// autograd/numbers.cpp: see numbers.h.
+// autograd/numbers.cpp
 #include "autograd/numbers.h"
 
 #include <algorithm>

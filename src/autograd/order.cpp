@@ -1,4 +1,4 @@
-// autograd/order.cpp: see order.h.
+// autograd/order.cpp
 #include "autograd/order.h"
 
 #include <algorithm>

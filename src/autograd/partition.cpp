@@ -1,4 +1,4 @@
-// autograd/partition.cpp: see partition.h.
+// autograd/partition.cpp
 #include "autograd/partition.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/pieces.cpp: see pieces.h.
+// autograd/pieces.cpp
 #include "autograd/pieces.h"
 
 #include <algorithm>

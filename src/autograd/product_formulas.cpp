@@ -1,4 +1,4 @@
-// autograd/product_formulas.cpp: see product_formulas.h.
+// autograd/product_formulas.cpp
 #include "autograd/product_formulas.h"
 
 #include <ATen/TensorOperators.h>

@@ -1,4 +1,4 @@
-// autograd/split.cpp: see split.h.
+// autograd/split.cpp
 #include "autograd/split.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// autograd/step.cpp: see step.h.
+// autograd/step.cpp
 #include "autograd/step.h"
 
 #include <ATen/SequenceNumber.h>

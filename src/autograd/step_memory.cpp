@@ -1,4 +1,4 @@
-// autograd/step_memory.cpp: see step_memory.h.
+// autograd/step_memory.cpp
 #include "autograd/step_memory.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

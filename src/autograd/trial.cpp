@@ -1,4 +1,4 @@
-// autograd/trial.cpp: see trial.h.
+// autograd/trial.cpp
 #include "autograd/trial.h"
 
 #include "support/error.h"

@@ -1,4 +1,4 @@
-// autograd/walk.cpp: see walk.h.
+// autograd/walk.cpp
 #include "autograd/walk.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// autograd/work.cpp: see work.h.
+// autograd/work.cpp
 #include "autograd/work.h"
 
 #include <string>

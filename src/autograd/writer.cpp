@@ -1,4 +1,4 @@
-// autograd/writer.cpp: see writer.h.
+// autograd/writer.cpp
 #include "autograd/writer.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// cache/choices.cpp: see choices.h.
+// cache/choices.cpp
 #include "cache/choices.h"
 
 #include <algorithm>

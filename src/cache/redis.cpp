@@ -1,4 +1,4 @@
-// cache/redis.cpp: see redis.h.
+// cache/redis.cpp
 #include "cache/redis.h"
 
 #include <fcntl.h>

@@ -1,4 +1,4 @@
-// cache/remote_cache.cpp: see remote_cache.h.
+// cache/remote_cache.cpp
 #include "cache/remote_cache.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// cache/sha256.cpp: see sha256.h. Names of variables are the standard's.
+// cache/sha256.cpp
+// Names of variables are the standard's.
 #include "cache/sha256.h"
 
 #include <bit>

@@ -1,4 +1,4 @@
-// cache/warning.cpp: see warning.h.
+// cache/warning.cpp
 #include "cache/warning.h"
 
 #include <cstdio>

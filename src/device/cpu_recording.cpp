@@ -1,4 +1,4 @@
-// device/cpu_recording.cpp: see cpu_recording.h.
+// device/cpu_recording.cpp
 #include "device/cpu_recording.h"
 
 #include <ATen/ops/from_blob.h>

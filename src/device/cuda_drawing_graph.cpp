@@ -1,4 +1,4 @@
-// device/cuda_drawing_graph.cpp: see cuda_drawing_graph.h.
+// device/cuda_drawing_graph.cpp
 #include "device/cuda_drawing_graph.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// device/cuda_graph.cpp: see cuda_graph.h.
+// device/cuda_graph.cpp
 #include "device/cuda_graph.h"
 
 #include <map>

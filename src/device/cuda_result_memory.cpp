@@ -1,4 +1,4 @@
-// device/cuda_result_memory.cpp: see cuda_result_memory.h.
+// device/cuda_result_memory.cpp
 #include "device/cuda_result_memory.h"
 
 #include <ATen/ops/empty_strided.h>

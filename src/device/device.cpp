@@ -1,4 +1,5 @@
-// device/device.cpp: see device.h. Which devices there are.
+// device/device.cpp
+// Which devices there are.
 #include "device/device.h"
 
 #include <algorithm>

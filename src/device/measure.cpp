@@ -1,4 +1,4 @@
-// device/measure.cpp: see measure.h.
+// device/measure.cpp
 #include "device/measure.h"
 
 #include <c10/core/Event.h>

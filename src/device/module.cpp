@@ -1,4 +1,4 @@
-// device/module.cpp: see module.h.
+// device/module.cpp
 #include "device/module.h"
 
 #include "device/device.h"

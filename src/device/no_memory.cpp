@@ -1,4 +1,4 @@
-// device/no_memory.cpp: see no_memory.h.
+// device/no_memory.cpp
 #include "device/no_memory.h"
 
 #include <c10/core/CPUAllocator.h>

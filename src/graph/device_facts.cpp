@@ -1,4 +1,5 @@
-// graph/device_facts.cpp: the rows of device_facts.h.
+// graph/device_facts.cpp
+// The rows of device_facts.h.
 #include "graph/device_facts.h"
 
 namespace bolt::graph {

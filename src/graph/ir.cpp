@@ -1,4 +1,5 @@
-// graph/ir.cpp: types, nodes and the graph that owns them.
+// graph/ir.cpp
+// Types, nodes and the graph that owns them.
 #include "graph/ir.h"
 
 #include <algorithm>

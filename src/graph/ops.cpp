@@ -1,4 +1,5 @@
-// graph/ops.cpp: the table of operations, read from ops.def, and the check of a node's attributes against its
+// graph/ops.cpp
+// The table of operations, read from ops.def, and the check of a node's attributes against its
 // row.
 #include <algorithm>
 #include <array>

@@ -1,4 +1,5 @@
-// graph/reference.cpp: the driver of the reference execution, host tensors, and views, reductions and
+// graph/reference.cpp
+// The driver of the reference execution, host tensors, and views, reductions and
 // indexing.
 #include "graph/reference.h"
 

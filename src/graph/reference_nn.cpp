@@ -1,4 +1,5 @@
-// graph/reference_nn.cpp: composites by their definitions, and contractions as plain loops.
+// graph/reference_nn.cpp
+// Composites by their definitions, and contractions as plain loops.
 #include <algorithm>
 #include <cmath>
 

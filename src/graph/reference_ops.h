@@ -1,4 +1,5 @@
-// graph/reference_ops.h: what the parts of the reference execution share.
+// graph/reference_ops.h
+// What the parts of the reference execution share.
 #pragma once
 
 #include <functional>

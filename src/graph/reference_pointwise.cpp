@@ -1,4 +1,5 @@
-// graph/reference_pointwise.cpp: every pointwise row, as a function of doubles and one of integers. Graphs
+// graph/reference_pointwise.cpp
+// Every pointwise row, as a function of doubles and one of integers. Graphs
 // and kernels are both executed by it.
 #include <algorithm>
 #include <bit>

@@ -1,4 +1,5 @@
-// graph/text.cpp: Graph -> text, in the form shown at the head of ir.h. parse() reads it back.
+// graph/text.cpp
+// Graph -> text, in the form shown at the head of ir.h. parse() reads it back.
 #include <algorithm>
 #include <cctype>
 #include <charconv>

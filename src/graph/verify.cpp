@@ -1,4 +1,5 @@
-// graph/verify.cpp: the invariants listed in verify.h, in that order.
+// graph/verify.cpp
+// The invariants listed in verify.h, in that order.
 #include "graph/verify.h"
 
 #include <unordered_set>

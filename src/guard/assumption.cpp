@@ -1,4 +1,4 @@
-// guard/assumption.cpp: see assumption.h.
+// guard/assumption.cpp
 #include "guard/assumption.h"
 
 #include "guard/iterators.h"

@@ -1,4 +1,4 @@
-// guard/dict_clock.cpp: see dict_clock.h.
+// guard/dict_clock.cpp
 #include "guard/dict_clock.h"
 
 namespace bolt::guard {

@@ -1,4 +1,4 @@
-// guard/handed_out.cpp: see handed_out.h.
+// guard/handed_out.cpp
 #include "guard/handed_out.h"
 
 #include <torch/csrc/autograd/python_variable.h>

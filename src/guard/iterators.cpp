@@ -1,4 +1,4 @@
-// guard/iterators.cpp: see iterators.h.
+// guard/iterators.cpp
 #include "guard/iterators.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// guard/leaf.cpp: see leaf.h.
+// guard/leaf.cpp
 #include "guard/leaf.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// guard/memory.cpp: see memory.h.
+// guard/memory.cpp
 #include "guard/memory.h"
 
 #include <algorithm>

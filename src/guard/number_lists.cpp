@@ -1,4 +1,4 @@
-// guard/number_lists.cpp: see number_lists.h.
+// guard/number_lists.cpp
 #include "guard/number_lists.h"
 
 #include <ATen/EmptyTensor.h>

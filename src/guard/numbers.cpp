@@ -1,4 +1,4 @@
-// guard/numbers.cpp: see numbers.h.
+// guard/numbers.cpp
 #include "guard/numbers.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// guard/numpy_numbers.cpp: see numpy_numbers.h.
+// guard/numpy_numbers.cpp
 #include "guard/numpy_numbers.h"
 
 #include <algorithm>

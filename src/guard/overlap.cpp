@@ -1,4 +1,4 @@
-// guard/overlap.cpp: see overlap.h.
+// guard/overlap.cpp
 #include "guard/overlap.h"
 
 #include <c10/core/TensorImpl.h>

@@ -1,4 +1,4 @@
-// guard/program.cpp: see program.h.
+// guard/program.cpp
 #include "guard/program.h"
 
 #include <algorithm>

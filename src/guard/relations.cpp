@@ -1,4 +1,4 @@
-// guard/relations.cpp: see relations.h.
+// guard/relations.cpp
 #include "guard/relations.h"
 
 #include <algorithm>

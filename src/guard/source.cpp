@@ -1,4 +1,4 @@
-// guard/source.cpp: see source.h.
+// guard/source.cpp
 #include "guard/source.h"
 
 #include "guard/leaf.h"

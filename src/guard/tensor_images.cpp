@@ -1,4 +1,4 @@
-// guard/tensor_images.cpp: see tensor_images.h.
+// guard/tensor_images.cpp
 #include "guard/tensor_images.h"
 
 #include <ATen/core/Tensor.h>

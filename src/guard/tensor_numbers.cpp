@@ -1,4 +1,4 @@
-// guard/tensor_numbers.cpp: see tensor_numbers.h.
+// guard/tensor_numbers.cpp
 #include "guard/tensor_numbers.h"
 
 #include <ATen/RedispatchFunctions.h>

@@ -1,4 +1,4 @@
-// guard/tensors.cpp: see tensors.h.
+// guard/tensors.cpp
 #include "guard/tensors.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// guard/transforms.cpp: see transforms.h.
+// guard/transforms.cpp
 #include "guard/transforms.h"
 
 #include <Python.h>

@@ -1,4 +1,5 @@
-// interp/async_generator.cpp: see async_generator.h. The steps are those of CPython's genobject.c.
+// interp/async_generator.cpp
+// The steps are those of CPython's genobject.c.
 
 #include "interp/async_generator.h"
 

@@ -1,4 +1,4 @@
-// interp/attribute_cache.cpp: see attribute_cache.h.
+// interp/attribute_cache.cpp
 #include "interp/attribute_cache.h"
 
 namespace bolt::interp {

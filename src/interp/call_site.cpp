@@ -1,4 +1,4 @@
-// interp/call_site.cpp: see call_site.h.
+// interp/call_site.cpp
 #include "interp/call_site.h"
 
 #include "interp/frame.h"

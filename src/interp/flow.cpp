@@ -1,4 +1,4 @@
-// interp/flow.cpp: see flow.h.
+// interp/flow.cpp
 #include "interp/flow.h"
 
 #include <algorithm>

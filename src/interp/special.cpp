@@ -1,4 +1,4 @@
-// interp/special.cpp: see special.h.
+// interp/special.cpp
 #include "interp/special.h"
 
 #include "interp/call.h"

@@ -1,4 +1,4 @@
-// loops/end_in_activations.cpp: see end_in_activations.h.
+// loops/end_in_activations.cpp
 #include "loops/end_in_activations.h"
 
 #include <string>

@@ -1,4 +1,4 @@
-// loops/from_graph.cpp: see from_graph.h.
+// loops/from_graph.cpp
 #include "loops/from_graph.h"
 
 #include "graph/passes/passes.h"

@@ -1,4 +1,4 @@
-// loops/index_number.cpp: see index_number.h.
+// loops/index_number.cpp
 #include "loops/index_number.h"
 
 namespace bolt::loops {

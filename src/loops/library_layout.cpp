@@ -1,4 +1,4 @@
-// loops/library_layout.cpp: see library_layout.h.
+// loops/library_layout.cpp
 #include "loops/library_layout.h"
 
 #include <algorithm>

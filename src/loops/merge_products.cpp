@@ -1,4 +1,4 @@
-// loops/merge_products.cpp: see merge_products.h.
+// loops/merge_products.cpp
 #include "loops/merge_products.h"
 
 #include <algorithm>

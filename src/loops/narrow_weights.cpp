@@ -1,4 +1,4 @@
-// loops/narrow_weights.cpp: see narrow_weights.h.
+// loops/narrow_weights.cpp
 #include "loops/narrow_weights.h"
 
 #include <vector>

@@ -1,4 +1,4 @@
-// loops/together.cpp: see together.h.
+// loops/together.cpp
 #include "loops/together.h"
 
 #include <algorithm>

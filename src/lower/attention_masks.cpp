@@ -1,4 +1,4 @@
-// lower/attention_masks.cpp: see attention_masks.h.
+// lower/attention_masks.cpp
 #include "lower/attention_masks.h"
 
 #include <c10/util/strides.h>

@@ -1,4 +1,4 @@
-// lower/certain_calls.cpp: see certain_calls.h.
+// lower/certain_calls.cpp
 #include "lower/certain_calls.h"
 
 #include <algorithm>

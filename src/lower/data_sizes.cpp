@@ -1,4 +1,4 @@
-// lower/data_sizes.cpp: see data_sizes.h.
+// lower/data_sizes.cpp
 #include "lower/data_sizes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/entry_facts.cpp: see entry_facts.h.
+// lower/entry_facts.cpp
 #include "lower/entry_facts.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/entry_lowering.cpp: see entry_lowering.h.
+// lower/entry_lowering.cpp
 #include "lower/entry_lowering.h"
 
 #include <algorithm>

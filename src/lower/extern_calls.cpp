@@ -1,4 +1,4 @@
-// lower/extern_calls.cpp: see extern_calls.h.
+// lower/extern_calls.cpp
 #include "lower/extern_calls.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/extern_sizes.cpp: see extern_sizes.h.
+// lower/extern_sizes.cpp
 #include "lower/extern_sizes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/formula.cpp: see formula.h.
+// lower/formula.cpp
 #include "lower/formula.h"
 
 namespace bolt::lower {

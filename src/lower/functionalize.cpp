@@ -1,4 +1,4 @@
-// lower/functionalize.cpp: see functionalize.h.
+// lower/functionalize.cpp
 #include "lower/functionalize.h"
 
 #include "autograd/checkpoint.h"

@@ -1,4 +1,4 @@
-// lower/lists.cpp: see lists.h.
+// lower/lists.cpp
 #include "lower/lists.h"
 
 #include <algorithm>

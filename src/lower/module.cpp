@@ -1,4 +1,4 @@
-// lower/module.cpp: see module.h.
+// lower/module.cpp
 #include "lower/module.h"
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>

@@ -1,4 +1,4 @@
-// lower/probe.cpp: see probe.h.
+// lower/probe.cpp
 #include "lower/probe.h"
 
 #include <ATen/core/grad_mode.h>

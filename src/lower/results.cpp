@@ -1,4 +1,4 @@
-// lower/results.cpp: see results.h.
+// lower/results.cpp
 #include "lower/results.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/settle.cpp: see settle.h.
+// lower/settle.cpp
 #include "lower/settle.h"
 
 #include "support/error.h"

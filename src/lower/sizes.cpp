@@ -1,4 +1,4 @@
-// lower/sizes.cpp: see sizes.h.
+// lower/sizes.cpp
 #include "lower/sizes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// lower/slides.cpp: see slides.h.
+// lower/slides.cpp
 #include "lower/slides.h"
 
 #include <algorithm>

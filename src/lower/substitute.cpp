@@ -1,4 +1,5 @@
-// lower/substitute.cpp: a lowered program for sizes that are known by now.
+// lower/substitute.cpp
+// A lowered program for sizes that are known by now.
 #include "lower/functionalize.h"
 
 namespace bolt::lower {

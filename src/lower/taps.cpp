@@ -1,4 +1,4 @@
-// lower/taps.cpp: see taps.h.
+// lower/taps.cpp
 #include "lower/taps.h"
 
 #include <algorithm>

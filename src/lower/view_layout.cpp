@@ -1,4 +1,4 @@
-// lower/view_layout.cpp: see view_layout.h.
+// lower/view_layout.cpp
 #include "lower/view_layout.h"
 
 #include <algorithm>

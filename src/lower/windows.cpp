@@ -1,4 +1,4 @@
-// lower/windows.cpp: see windows.h.
+// lower/windows.cpp
 #include "lower/windows.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// observe/observe.cpp: see observation.h. A call -> its result, and the Observation of it.
+// observe/observe.cpp
+// See observation.h. A call -> its result, and the Observation of it.
 //
 // The order at the end matters: recipes are made first (they give registers to sources), then the tree of
 // sources becomes a program, then, where that is wanted, the program is asked about the very objects that

@@ -1,4 +1,4 @@
-// observe/world.cpp: see world.h.
+// observe/world.cpp
 #include "observe/world.h"
 
 #include <map>

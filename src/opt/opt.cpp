@@ -1,4 +1,4 @@
-// opt/opt.cpp: see opt.h.
+// opt/opt.cpp
 #include "opt/opt.h"
 
 #include <algorithm>

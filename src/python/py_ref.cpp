@@ -1,4 +1,4 @@
-// python/py_ref.cpp: see py_ref.h.
+// python/py_ref.cpp
 #include "python/py_ref.h"
 
 #include "python/compat.h"

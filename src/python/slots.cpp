@@ -1,4 +1,4 @@
-// python/slots.cpp: see slots.h.
+// python/slots.cpp
 #include "python/slots.h"
 
 #include <cstddef>

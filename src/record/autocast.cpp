@@ -1,4 +1,4 @@
-// record/autocast.cpp: see autocast.h.
+// record/autocast.cpp
 #include "record/autocast.h"
 
 #include <ATen/autocast_mode.h>

@@ -1,4 +1,4 @@
-// record/backward.cpp: see backward.h.
+// record/backward.cpp
 #include "record/backward.h"
 
 #include <ATen/SavedTensorHooks.h>

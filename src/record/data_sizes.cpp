@@ -1,4 +1,4 @@
-// record/data_sizes.cpp: see data_sizes.h.
+// record/data_sizes.cpp
 #include "record/data_sizes.h"
 
 #include <ATen/ops/broadcast_tensors.h>

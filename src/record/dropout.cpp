@@ -1,4 +1,4 @@
-// record/dropout.cpp: see dropout.h.
+// record/dropout.cpp
 #include "record/dropout.h"
 
 #include <ATen/Context.h>

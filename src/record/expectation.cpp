@@ -1,4 +1,4 @@
-// record/expectation.cpp: see expectation.h.
+// record/expectation.cpp
 #include "record/expectation.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

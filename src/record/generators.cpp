@@ -1,4 +1,4 @@
-// record/generators.cpp: see generators.h.
+// record/generators.cpp
 #include "record/generators.h"
 
 #include <ATen/CPUGeneratorImpl.h>

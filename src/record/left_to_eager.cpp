@@ -1,4 +1,4 @@
-// record/left_to_eager.cpp: see left_to_eager.h.
+// record/left_to_eager.cpp
 #include "record/left_to_eager.h"
 
 #include <string_view>

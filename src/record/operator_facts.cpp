@@ -1,4 +1,4 @@
-// record/operator_facts.cpp: see operator_facts.h.
+// record/operator_facts.cpp
 #include "record/operator_facts.h"
 
 #include <algorithm>

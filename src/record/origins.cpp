@@ -1,4 +1,4 @@
-// record/origins.cpp: see origins.h.
+// record/origins.cpp
 #include "record/origins.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// record/other_kinds.cpp: see other_kinds.h.
+// record/other_kinds.cpp
 #include "record/other_kinds.h"
 
 namespace bolt::record {

@@ -1,4 +1,4 @@
-// record/out_arguments.cpp: see out_arguments.h.
+// record/out_arguments.cpp
 #include "record/out_arguments.h"
 
 #include <algorithm>

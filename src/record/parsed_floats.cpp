@@ -1,4 +1,4 @@
-// record/parsed_floats.cpp: see parsed_floats.h.
+// record/parsed_floats.cpp
 #include "record/parsed_floats.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// record/ranges.cpp: see ranges.h.
+// record/ranges.cpp
 #include "record/ranges.h"
 
 #include <algorithm>

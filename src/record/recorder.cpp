@@ -1,4 +1,4 @@
-// record/recorder.cpp: see recorder.h.
+// record/recorder.cpp
 #include "record/recorder.h"
 
 #include <ATen/autocast_mode.h>

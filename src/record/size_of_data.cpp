@@ -1,4 +1,4 @@
-// record/size_of_data.cpp: see size_of_data.h.
+// record/size_of_data.cpp
 #include "record/size_of_data.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

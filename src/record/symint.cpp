@@ -1,4 +1,4 @@
-// record/symint.cpp: see symint.h.
+// record/symint.cpp
 #include "record/symint.h"
 
 #include <ATen/ScalarOps.h>

@@ -1,4 +1,4 @@
-// record/tape.cpp: see tape.h.
+// record/tape.cpp
 #include "record/tape.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// record/tensors.cpp: see tensors.h.
+// record/tensors.cpp
 #include "record/tensors.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// record/value_text.cpp: see value_text.h.
+// record/value_text.cpp
 #include "record/value_text.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// run/attention.cpp: see attention.h.
+// run/attention.cpp
 #include "run/attention.h"
 
 #include <ATen/Context.h>

@@ -1,4 +1,4 @@
-// run/chain.cpp: see chain.h.
+// run/chain.cpp
 #include "run/chain.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

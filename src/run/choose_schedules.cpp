@@ -1,4 +1,4 @@
-// run/choose_schedules.cpp: see choose_schedules.h.
+// run/choose_schedules.cpp
 #include "run/choose_schedules.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// run/choose_ways.cpp: see choose_ways.h.
+// run/choose_ways.cpp
 #include "run/choose_ways.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// run/compiled.cpp: see compiled.h.
+// run/compiled.cpp
 #include "run/compiled.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// run/double_backward.cpp: see double_backward.h.
+// run/double_backward.cpp
 #include "run/double_backward.h"
 
 #include <ATen/core/grad_mode.h>

@@ -1,4 +1,4 @@
-// run/execution.cpp: see execution.h.
+// run/execution.cpp
 #include "run/execution.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// run/finish.cpp: see finish.h.
+// run/finish.cpp
 #include "run/finish.h"
 
 #include <utility>

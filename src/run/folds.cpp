@@ -1,4 +1,4 @@
-// run/folds.cpp: see folds.h.
+// run/folds.cpp
 #include "run/folds.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/foreign.cpp: see foreign.h.
+// run/foreign.cpp
 #include "run/foreign.h"
 
 namespace bolt::run {

@@ -1,4 +1,4 @@
-// run/functional.cpp: see functional.h.
+// run/functional.cpp
 #include "run/functional.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

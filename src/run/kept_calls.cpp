@@ -1,4 +1,4 @@
-// run/kept_calls.cpp: see kept_calls.h.
+// run/kept_calls.cpp
 #include "run/kept_calls.h"
 
 #include <algorithm>

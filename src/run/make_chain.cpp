@@ -1,4 +1,4 @@
-// run/make_chain.cpp: see make_chain.h.
+// run/make_chain.cpp
 #include "run/make_chain.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/make_compiled.cpp: see make_compiled.h.
+// run/make_compiled.cpp
 #include "run/make_compiled.h"
 
 #include <algorithm>

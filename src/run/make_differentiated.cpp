@@ -1,4 +1,4 @@
-// run/make_differentiated.cpp: see make_differentiated.h.
+// run/make_differentiated.cpp
 #include "run/make_differentiated.h"
 
 #include <algorithm>

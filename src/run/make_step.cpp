@@ -1,4 +1,4 @@
-// run/make_step.cpp: see make_step.h.
+// run/make_step.cpp
 #include "run/make_step.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// run/make_trained.cpp: see make_trained.h.
+// run/make_trained.cpp
 #include "run/make_trained.h"
 
 #include <algorithm>

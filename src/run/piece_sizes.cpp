@@ -1,4 +1,4 @@
-// run/piece_sizes.cpp: see piece_sizes.h.
+// run/piece_sizes.cpp
 #include "run/piece_sizes.h"
 
 #include <algorithm>

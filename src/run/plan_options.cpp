@@ -1,4 +1,4 @@
-// run/plan_options.cpp: see plan_options.h.
+// run/plan_options.cpp
 #include "run/plan_options.h"
 
 #include "device/device.h"

@@ -1,4 +1,4 @@
-// run/prepared.cpp: see prepared.h.
+// run/prepared.cpp
 #include "run/prepared.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/products.cpp: see products.h.
+// run/products.cpp
 #include "run/products.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// run/questions.cpp: see questions.h.
+// run/questions.cpp
 #include "run/questions.h"
 
 #include <ATen/ops/arange.h>

@@ -1,4 +1,4 @@
-// run/recorded_call.cpp: see recorded_call.h.
+// run/recorded_call.cpp
 #include "run/recorded_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// run/recordings.cpp: see recordings.h.
+// run/recordings.cpp
 #include "run/recordings.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/replayed.cpp: see replayed.h.
+// run/replayed.cpp
 #include "run/replayed.h"
 
 #include <ATen/ops/clone.h>

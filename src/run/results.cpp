@@ -1,4 +1,4 @@
-// run/results.cpp: see results.h.
+// run/results.cpp
 #include "run/results.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>

@@ -1,4 +1,4 @@
-// run/runnable.cpp: see runnable.h.
+// run/runnable.cpp
 #include "run/runnable.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>

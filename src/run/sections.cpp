@@ -1,4 +1,4 @@
-// run/sections.cpp: see sections.h.
+// run/sections.cpp
 #include "run/sections.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/step.cpp: see step.h.
+// run/step.cpp
 #include "run/step.h"
 
 #include <ATen/SavedTensorHooks.h>

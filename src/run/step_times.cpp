@@ -1,4 +1,4 @@
-// run/step_times.cpp: see step_times.h.
+// run/step_times.cpp
 #include "run/step_times.h"
 
 #include <algorithm>

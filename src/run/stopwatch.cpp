@@ -1,4 +1,4 @@
-// run/stopwatch.cpp: see stopwatch.h.
+// run/stopwatch.cpp
 #include "run/stopwatch.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>

@@ -1,4 +1,4 @@
-// run/trained.cpp: see trained.h.
+// run/trained.cpp
 #include "run/trained.h"
 
 #include <ATen/SavedTensorHooks.h>

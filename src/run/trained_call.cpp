@@ -1,4 +1,4 @@
-// run/trained_call.cpp: see trained_call.h.
+// run/trained_call.cpp
 #include "run/trained_call.h"
 
 #include <ATen/ops/add.h>

@@ -1,4 +1,4 @@
-// run/trained_links.cpp: see trained_links.h.
+// run/trained_links.cpp
 #include "run/trained_links.h"
 
 #include <cstdint>

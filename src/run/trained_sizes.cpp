@@ -1,4 +1,4 @@
-// run/trained_sizes.cpp: see trained_sizes.h.
+// run/trained_sizes.cpp
 #include "run/trained_sizes.h"
 
 #include "autograd/follow.h"

@@ -1,4 +1,4 @@
-// run/trial.cpp: see trial.h.
+// run/trial.cpp
 #include "run/trial.h"
 
 #include <ATen/Context.h>

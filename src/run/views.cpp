@@ -1,4 +1,4 @@
-// run/views.cpp: see views.h.
+// run/views.cpp
 #include "run/views.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// run/weight.cpp: see weight.h.
+// run/weight.cpp
 #include "run/weight.h"
 
 #include "record/convert.h"

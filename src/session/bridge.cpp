@@ -1,4 +1,4 @@
-// session/bridge.cpp: see bridge.h.
+// session/bridge.cpp
 #include "session/bridge.h"
 
 #include <torch/csrc/Exceptions.h>

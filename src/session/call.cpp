@@ -1,4 +1,4 @@
-// session/call.cpp: see call.h.
+// session/call.cpp
 #include "session/call.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// session/callable.cpp: see callable.h.
+// session/callable.cpp
 #include "session/callable.h"
 #include "guard/handed_out.h"
 

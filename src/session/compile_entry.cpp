@@ -1,4 +1,4 @@
-// session/compile_entry.cpp: see compile_entry.h.
+// session/compile_entry.cpp
 #include "session/compile_entry.h"
 
 #include <algorithm>

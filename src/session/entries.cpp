@@ -1,4 +1,4 @@
-// session/entries.cpp: see entries.h.
+// session/entries.cpp
 #include "session/entries.h"
 
 #include <algorithm>

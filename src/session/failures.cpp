@@ -1,4 +1,4 @@
-// session/failures.cpp: see failures.h.
+// session/failures.cpp
 #include "session/failures.h"
 
 #include <algorithm>

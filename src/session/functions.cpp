@@ -1,4 +1,4 @@
-// session/functions.cpp: see functions.h.
+// session/functions.cpp
 #include "session/functions.h"
 
 #include <string>

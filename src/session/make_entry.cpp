@@ -1,4 +1,4 @@
-// session/make_entry.cpp: see make_entry.h.
+// session/make_entry.cpp
 #include "session/make_entry.h"
 
 #include "session/compile_entry.h"

@@ -1,4 +1,4 @@
-// session/marks.cpp: see marks.h.
+// session/marks.cpp
 #include "session/marks.h"
 
 namespace bolt::session {

@@ -1,4 +1,4 @@
-// session/no_fit.cpp: see no_fit.h.
+// session/no_fit.cpp
 #include "session/no_fit.h"
 
 #include <algorithm>

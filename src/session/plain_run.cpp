@@ -1,4 +1,4 @@
-// session/plain_run.cpp: see plain_run.h.
+// session/plain_run.cpp
 #include "session/plain_run.h"
 
 #include <optional>

@@ -1,4 +1,4 @@
-// session/recording.cpp: see recording.h.
+// session/recording.cpp
 #include "session/recording.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// session/report.cpp: see report.h.
+// session/report.cpp
 #include "session/report.h"
 
 #include "interp/semantics.h"

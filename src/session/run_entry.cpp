@@ -1,4 +1,4 @@
-// session/run_entry.cpp: see run_entry.h.
+// session/run_entry.cpp
 #include "session/run_entry.h"
 
 #include <torch/csrc/Exceptions.h>

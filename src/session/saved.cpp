@@ -1,4 +1,4 @@
-// session/saved.cpp: see saved.h.
+// session/saved.cpp
 #include "session/saved.h"
 
 #include <torch/csrc/autograd/python_variable.h>

@@ -1,4 +1,4 @@
-// session/stance.cpp: see stance.h.
+// session/stance.cpp
 #include "session/stance.h"
 
 #include <atomic>

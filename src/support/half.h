@@ -1,4 +1,5 @@
-// support/half.h: bfloat16 and float16 as bits, to and from float, rounding to nearest even.
+// support/half.h
+// Bfloat16 and float16 as bits, to and from float, rounding to nearest even.
 #pragma once
 
 #include <bit>

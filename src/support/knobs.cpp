@@ -1,4 +1,5 @@
-// support/knobs.cpp: the table of environment variables, and its reader.
+// support/knobs.cpp
+// The table of environment variables, and its reader.
 #include "support/knobs.h"
 
 #include <algorithm>

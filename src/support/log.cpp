@@ -1,4 +1,4 @@
-// support/log.cpp: see log.h.
+// support/log.cpp
 #include "support/log.h"
 
 #include <cstdio>

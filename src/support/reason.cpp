@@ -1,4 +1,4 @@
-// support/reason.cpp: see reason.h.
+// support/reason.cpp
 #include "support/reason.h"
 
 #include <algorithm>

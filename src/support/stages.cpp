@@ -1,4 +1,4 @@
-// support/stages.cpp: see stages.h.
+// support/stages.cpp
 #include "support/stages.h"
 
 #include <unistd.h>

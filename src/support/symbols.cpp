@@ -1,4 +1,5 @@
-// support/symbols.cpp: see symbols.h. The names of the kinds, and back.
+// support/symbols.cpp
+// The names of the kinds, and back.
 #include "support/symbols.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// support/text_reader.cpp: see text_reader.h.
+// support/text_reader.cpp
 #include "support/text_reader.h"
 
 #include <algorithm>

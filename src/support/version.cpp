@@ -1,4 +1,5 @@
-// support/version.cpp: the version the build was configured with.
+// support/version.cpp
+// The version the build was configured with.
 #include "support/version.h"
 
 namespace bolt {

@@ -1,4 +1,5 @@
-// support/version.h: which torchbolt this is.
+// support/version.h
+// Which torchbolt this is.
 #pragma once
 
 namespace bolt {

@@ -1,4 +1,5 @@
-// tests/graph/random_inputs.h: data for reference runs: small numbers, indices in range, symbols as small
+// tests/graph/random_inputs.h
+// Data for reference runs: small numbers, indices in range, symbols as small
 // sizes.
 #pragma once
 

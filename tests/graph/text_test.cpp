@@ -1,4 +1,5 @@
-// tests/graph/text_test.cpp: printer, parser and verifier: what is printed is read back, faults name their
+// tests/graph/text_test.cpp
+// Printer, parser and verifier: what is printed is read back, faults name their
 // line.
 #include <gtest/gtest.h>
 

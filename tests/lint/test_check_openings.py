@@ -11,7 +11,7 @@ check = load("check_openings")
     "name, text, good",
     [
         ("src/run/views.h", "// run/views.h\n// Views.", True),
-        ("src/run/views.cpp", "// run/views.cpp: see views.h.", True),
+        ("src/run/views.cpp", "// run/views.cpp: see views.h.", False),
         ("src/run/views.h", "// src/run/views.h", False),
         ("src/run/views.h", "// run/views.hpp", False),
         ("src/run/views.h", "#pragma once", False),
@@ -24,3 +24,17 @@ check = load("check_openings")
 )
 def test_the_first_line(name, text, good):
     assert check.opens(name, text.splitlines()) == good
+
+
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ("#pragma once", "// run/views.h|#pragma once"),
+        ("// run/views.h: see views.h.|#pragma once", "// run/views.h|#pragma once"),
+        ("// run/views.h: what is shown.|// And how.", "// run/views.h|// What is shown.|// And how."),
+    ],
+)
+def test_a_line_is_written(before, after):
+    lines = before.split("|")
+    check.mend("src/run/views.h", lines)
+    assert lines == after.split("|")

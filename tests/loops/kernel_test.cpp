@@ -1,4 +1,5 @@
-// tests/loops/kernel_test.cpp: text form, verifier and reference execution of kernels.
+// tests/loops/kernel_test.cpp
+// Text form, verifier and reference execution of kernels.
 #include <gtest/gtest.h>
 
 #include <cmath>

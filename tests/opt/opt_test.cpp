@@ -1,4 +1,5 @@
-// tests/opt/opt_test.cpp: from the text of each stage to each later one, and what is refused.
+// tests/opt/opt_test.cpp
+// From the text of each stage to each later one, and what is refused.
 #include "opt/opt.h"
 
 #include <gtest/gtest.h>

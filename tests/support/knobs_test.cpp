@@ -1,4 +1,5 @@
-// tests/support/knobs_test.cpp: the table of environment variables, dumps' patterns, text tools.
+// tests/support/knobs_test.cpp
+// The table of environment variables, dumps' patterns, text tools.
 #include "support/knobs.h"
 
 #include <gtest/gtest.h>

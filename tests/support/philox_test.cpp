@@ -1,4 +1,5 @@
-// tests/support/philox_test.cpp: the generator's known answers, and how its numbers are dealt out.
+// tests/support/philox_test.cpp
+// The generator's known answers, and how its numbers are dealt out.
 #include "support/philox.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// tests/support/pointer_map_test.cpp: what was put in is found, and nothing else.
+// tests/support/pointer_map_test.cpp
+// What was put in is found, and nothing else.
 #include "support/pointer_map.h"
 
 #include <gtest/gtest.h>

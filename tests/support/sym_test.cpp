@@ -1,4 +1,5 @@
-// tests/support/sym_test.cpp: canonical form, division rules, text form; random expressions against plain
+// tests/support/sym_test.cpp
+// Canonical form, division rules, text form; random expressions against plain
 // evaluation.
 #include "support/sym.h"
 

@@ -1,4 +1,5 @@
-// tests/support/symbols_test.cpp: one table of symbols for sizes and numbers.
+// tests/support/symbols_test.cpp
+// One table of symbols for sizes and numbers.
 #include "support/symbols.h"
 
 #include <gtest/gtest.h>

@@ -1,4 +1,5 @@
-// tests/support/text_reader_test.cpp: the lexer of all text forms.
+// tests/support/text_reader_test.cpp
+// The lexer of all text forms.
 #include "support/text_reader.h"
 
 #include <gtest/gtest.h>

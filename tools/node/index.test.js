@@ -1,4 +1,5 @@
-// tools/node/index.test.js: node --test, with a Python in place of torchbolt's that answers as asked, and with the real one
+// tools/node/index.test.js
+// Node --test, with a Python in place of torchbolt's that answers as asked, and with the real one
 // where TORCHBOLT_PYTHON names it.
 
 import assert from "node:assert/strict";

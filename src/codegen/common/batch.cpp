@@ -1,4 +1,4 @@
-// codegen/common/batch.cpp: see batch.h.
+// codegen/common/batch.cpp
 #include "codegen/common/batch.h"
 
 #include <link.h>

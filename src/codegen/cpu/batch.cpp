@@ -1,4 +1,4 @@
-// codegen/cpu/batch.cpp: see batch.h.
+// codegen/cpu/batch.cpp
 
 #include "codegen/cpu/batch.h"
 

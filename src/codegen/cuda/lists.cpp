@@ -1,4 +1,4 @@
-// codegen/cuda/lists.cpp: see lists.h.
+// codegen/cuda/lists.cpp
 #include "codegen/cuda/lists.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// device/driver/graph_policy.cpp: see graph_policy.h.
+// device/driver/graph_policy.cpp
 #include "device/driver/graph_policy.h"
 
 #include <algorithm>

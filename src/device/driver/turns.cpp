@@ -1,4 +1,4 @@
-// device/driver/turns.cpp: see turns.h.
+// device/driver/turns.cpp
 #include "device/driver/turns.h"
 
 namespace bolt::device {

@@ -1,4 +1,5 @@
-// graph/passes/passes.cpp: the table of passes, their order, timers and dumps.
+// graph/passes/passes.cpp
+// The table of passes, their order, timers and dumps.
 #include "graph/passes/passes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// observe/calls/cfunctions.cpp: see cfunctions.h.
+// observe/calls/cfunctions.cpp
 #include "observe/calls/cfunctions.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// observe/calls/controls.cpp: see controls.h.
+// observe/calls/controls.cpp
 #include "observe/calls/controls.h"
 
 #include <string_view>

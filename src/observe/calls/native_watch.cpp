@@ -1,4 +1,5 @@
-// observe/calls/native_watch.cpp: see native_watch.h. A frame evaluator stands in for CPython's meanwhile.
+// observe/calls/native_watch.cpp
+// A frame evaluator stands in for CPython's meanwhile.
 #include "observe/calls/native_watch.h"
 
 #include "interp/code.h"

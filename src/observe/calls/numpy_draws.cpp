@@ -1,4 +1,4 @@
-// observe/calls/numpy_draws.cpp: see numpy_draws.h.
+// observe/calls/numpy_draws.cpp
 #include "observe/calls/numpy_draws.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// observe/calls/special_attributes.cpp: see special_calls.h. Attributes, and tensors' own.
+// observe/calls/special_attributes.cpp
+// See special_calls.h. Attributes, and tensors' own.
 #include "observe/calls/special_calls.h"
 
 namespace bolt::observe {

@@ -1,4 +1,4 @@
-// observe/calls/special_calls.cpp: see special_calls.h.
+// observe/calls/special_calls.cpp
 #include "observe/calls/special_calls.h"
 
 #include "interp/thread.h"

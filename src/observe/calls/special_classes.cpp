@@ -1,4 +1,5 @@
-// observe/calls/special_classes.cpp: see special_calls.h. What an object is, and whether it is another.
+// observe/calls/special_classes.cpp
+// See special_calls.h. What an object is, and whether it is another.
 #include "interp/generator.h"
 #include "interp/special.h"
 #include "observe/calls/native_watch.h"

@@ -1,4 +1,5 @@
-// observe/calls/special_containers.cpp: see special_calls.h. Items, lengths and iteration.
+// observe/calls/special_containers.cpp
+// See special_calls.h. Items, lengths and iteration.
 #include "interp/call.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/special_calls.h"

@@ -1,4 +1,5 @@
-// observe/calls/special_copies.cpp: see special_calls.h. Copies of objects, and weak references to them.
+// observe/calls/special_copies.cpp
+// See special_calls.h. Copies of objects, and weak references to them.
 #include "observe/calls/special_calls.h"
 
 #include <string_view>

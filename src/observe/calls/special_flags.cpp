@@ -1,4 +1,5 @@
-// observe/calls/special_flags.cpp: see special_calls.h. Flags of cuDNN, which torch keeps for the whole
+// observe/calls/special_flags.cpp
+// See special_calls.h. Flags of cuDNN, which torch keeps for the whole
 // process.
 //
 // Where torch was built without CUDA nothing goes by them but who asks, so a region may set them. What they

@@ -1,4 +1,5 @@
-// observe/calls/special_operators.cpp: see special_calls.h. Functions of module operator that are an
+// observe/calls/special_operators.cpp
+// See special_calls.h. Functions of module operator that are an
 // operation of the language.
 #include "observe/calls/special_calls.h"
 

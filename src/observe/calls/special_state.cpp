@@ -1,4 +1,5 @@
-// observe/calls/special_state.cpp: see special_calls.h. State of the thread and of the process: locks,
+// observe/calls/special_state.cpp
+// See special_calls.h. State of the thread and of the process: locks,
 // contexts, modules.
 #include "observe/calls/native_watch.h"
 #include "observe/calls/special_calls.h"

@@ -1,4 +1,5 @@
-// observe/calls/special_texts.cpp: see special_calls.h. Texts of objects.
+// observe/calls/special_texts.cpp
+// See special_calls.h. Texts of objects.
 #include <string_view>
 
 #include "interp/special.h"

@@ -1,4 +1,4 @@
-// observe/calls/torch_marks.cpp: see torch_marks.h.
+// observe/calls/torch_marks.cpp
 #include "observe/calls/torch_marks.h"
 
 #include <utility>

@@ -1,4 +1,4 @@
-// observe/ends/frames.cpp: see frames.h.
+// observe/ends/frames.cpp
 #include "observe/ends/frames.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// observe/ends/learned_ends.cpp: see learned_ends.h.
+// observe/ends/learned_ends.cpp
 #include "observe/ends/learned_ends.h"
 
 #include <iterator>

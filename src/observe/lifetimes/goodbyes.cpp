@@ -1,4 +1,4 @@
-// observe/lifetimes/goodbyes.cpp: see goodbyes.h.
+// observe/lifetimes/goodbyes.cpp
 #include "observe/lifetimes/goodbyes.h"
 
 #include <algorithm>

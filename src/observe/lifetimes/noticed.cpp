@@ -1,4 +1,4 @@
-// observe/lifetimes/noticed.cpp: see noticed.h.
+// observe/lifetimes/noticed.cpp
 #include "observe/lifetimes/noticed.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// observe/reads/membership.cpp: see membership.h.
+// observe/reads/membership.cpp
 #include "observe/reads/membership.h"
 
 #include <algorithm>

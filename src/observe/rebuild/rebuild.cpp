@@ -1,4 +1,5 @@
-// observe/rebuild/rebuild.cpp: see rebuild.h. Which road an object takes, and the frames.
+// observe/rebuild/rebuild.cpp
+// Which road an object takes, and the frames.
 #include "observe/rebuild/rebuild.h"
 
 #include <algorithm>

@@ -1,4 +1,5 @@
-// observe/rebuild/rebuild_containers.cpp: see rebuild.h. Tuples, lists, dicts and the like.
+// observe/rebuild/rebuild_containers.cpp
+// See rebuild.h. Tuples, lists, dicts and the like.
 #include "observe/rebuild/rebuild.h"
 #include "python/slots.h"
 

@@ -1,4 +1,5 @@
-// observe/rebuild/rebuild_effects.cpp: see rebuild.h. What the run changed outside -> effects to repeat.
+// observe/rebuild/rebuild_effects.cpp
+// See rebuild.h. What the run changed outside -> effects to repeat.
 #include <algorithm>
 
 #include "guard/iterators.h"

@@ -1,4 +1,5 @@
-// observe/rebuild/rebuild_generators.cpp: see rebuild.h. Generators of all kinds, and what asynchronous ones
+// observe/rebuild/rebuild_generators.cpp
+// See rebuild.h. Generators of all kinds, and what asynchronous ones
 // were asked with.
 #include "interp/async_generator.h"
 #include "interp/generator.h"

@@ -1,4 +1,5 @@
-// observe/rebuild/rebuild_objects.cpp: see rebuild.h. Functions, methods, instances and what C code holds.
+// observe/rebuild/rebuild_objects.cpp
+// See rebuild.h. Functions, methods, instances and what C code holds.
 #include "observe/rebuild/rebuild.h"
 
 #include <structmember.h>

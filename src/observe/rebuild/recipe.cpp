@@ -1,4 +1,4 @@
-// observe/rebuild/recipe.cpp: see recipe.h.
+// observe/rebuild/recipe.cpp
 #include "observe/rebuild/recipe.h"
 
 #include <cstddef>

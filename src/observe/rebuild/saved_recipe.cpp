@@ -1,4 +1,4 @@
-// observe/rebuild/saved_recipe.cpp: see saved_recipe.h.
+// observe/rebuild/saved_recipe.cpp
 #include "observe/rebuild/saved_recipe.h"
 
 namespace bolt::observe {

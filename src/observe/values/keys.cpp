@@ -1,4 +1,4 @@
-// observe/values/keys.cpp: see keys.h.
+// observe/values/keys.cpp
 #include "observe/values/keys.h"
 
 #include <algorithm>

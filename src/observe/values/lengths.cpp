@@ -1,4 +1,4 @@
-// observe/values/lengths.cpp: see lengths.h.
+// observe/values/lengths.cpp
 #include "observe/values/lengths.h"
 
 #include <tuple>

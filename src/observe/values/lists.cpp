@@ -1,4 +1,4 @@
-// observe/values/lists.cpp: see lists.h.
+// observe/values/lists.cpp
 #include "observe/values/lists.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// observe/values/open_numbers.cpp: see open_numbers.h.
+// observe/values/open_numbers.cpp
 #include "observe/values/open_numbers.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// observe/values/places.cpp: see places.h.
+// observe/values/places.cpp
 #include "observe/values/places.h"
 
 #include <algorithm>

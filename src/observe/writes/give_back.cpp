@@ -1,4 +1,4 @@
-// observe/writes/give_back.cpp: see give_back.h.
+// observe/writes/give_back.cpp
 #include "observe/writes/give_back.h"
 
 #include <unordered_set>

@@ -1,4 +1,5 @@
-// observe/writes/give_back.h: a recorded run -> the user's own numbers and texts in all that it leaves.
+// observe/writes/give_back.h
+// A recorded run -> the user's own numbers and texts in all that it leaves.
 // While it was recorded, those that are told apart by their addresses were copies (World::stands_for).
 #pragma once
 

@@ -1,4 +1,5 @@
-// observe/writes/showing.cpp: something the run writes to -> does what is shown to the user depend on it?
+// observe/writes/showing.cpp
+// Something the run writes to -> does what is shown to the user depend on it?
 // What is shown is shown at the region's end (late.cpp): where it goes, and how it looks, must be then what
 // it was at the call. So writes to that which come after such a call are counted, and a call that saw fewer
 // of them than there were in the end is one that the next region ends before (Recording::check_awaited).

@@ -1,4 +1,4 @@
-// observe/writes/undo.cpp: see undo.h.
+// observe/writes/undo.cpp
 #include "observe/writes/undo.h"
 
 #include <algorithm>

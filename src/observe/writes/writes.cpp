@@ -1,4 +1,4 @@
-// observe/writes/writes.cpp: see writes.h.
+// observe/writes/writes.cpp
 #include "observe/writes/writes.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// codegen/cpu/gemm/panels.cpp: see panels.h.
+// codegen/cpu/gemm/panels.cpp
 #include "codegen/cpu/gemm/panels.h"
 
 #include "codegen/cpu/gemm/emit_util.h"
