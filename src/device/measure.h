@@ -12,7 +12,7 @@
 
 namespace bolt::device {
 
-/// Not while what is launched there is recorded by somebody else: it would be part of the recording.
+/// False while somebody else records what is launched there: a measurement would be part of the recording.
 bool may_measure(c10::Device device);
 
 /// Nanoseconds of one run, the best of some, after a first one that nobody measures. The work must not draw

@@ -47,7 +47,7 @@ Py_ssize_t references_to(PyObject* tensor);
 bool owns_storage(PyObject* tensor);
 /// Its class has a __torch_dispatch__: Python code runs for every operator.
 bool sees_operators(PyObject* tensor);
-/// Or the stride, of a dimension that is kStrideBit more (support/nesting.h).
+/// Size `dim`; from kStrideBit on (support/nesting.h) dimensions stand for strides.
 int64_t size_of(const c10::TensorImpl& tensor, int dim);
 /// Of bool or bytes: an index with it selects by dimensions of its own.
 bool is_mask(const c10::TensorImpl& tensor);

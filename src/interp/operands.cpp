@@ -92,7 +92,7 @@ struct Operands {
   CallStart ask(ReturnTo who, PyObject* self, PyObject* name, PyObject* other) {
     return answer_of(who, start_special(s, frame, self, name, {other}));
   }
-  /// The same of a method that is no function of the class: one that cannot be bound is none.
+  /// As ask, of a method that may be no function of the class: one that cannot be bound is none.
   CallStart ask_if_bound(ReturnTo who, PyObject* self, PyObject* name, PyObject* other) {
     PyObject* method = lookup_special(self, name);
     if (!method) PyErr_Clear();

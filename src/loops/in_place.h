@@ -5,10 +5,9 @@
 //   copy b0 <- b2          =>
 //
 // 1. Write-backs. A temporary that is only copied into a mutated input is not made: its kernel stores into
-// the input.
-//    A temporary that is a copy of that input with elements scattered into it is not made either.
+//    the input. A temporary that is a copy of that input with elements scattered into it is not made either.
 // 2. Dying operands. A temporary that no later step reads gives its place to the kernel's result: in the
-// arena, or where large temporaries lie apart (PlanOptions::bytes_apart) also what a library's call made.
+//    arena, or where large temporaries lie apart (PlanOptions::bytes_apart) also what a library's call made.
 //
 // A kernel may store over memory that it reads when it has no reductions and each point reads that memory at
 // no other place than where it stores. The caller's memory is written early only where nothing can fail

@@ -145,7 +145,8 @@ class Chooser {
     return copy;
   }
 
-  /// Not by a generator's code, nor by a library that wants its images channels-last anyway.
+  /// Is it a convolution whose image is given a layout here? A generator's code reads any, and some libraries
+  /// want their images channels-last anyway.
   bool has_own_layout(const Node& n) const {
     return n.op == Op::conv && !likes_channels_last(n) &&
            !is_generated(n, constant_, channels_last(n.out()->type.rank()));

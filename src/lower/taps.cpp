@@ -101,7 +101,7 @@ Stretch stretch_of(const Scaling& s) {
   return out;
 }
 
-/// So few places are added one by one; over more runs a loop.
+/// As many places are added one by one; over more runs a loop.
 constexpr int64_t kFewPlaces = 4;
 
 /// How much of the result at `places` is the operand's at `here`.

@@ -16,7 +16,7 @@ const T& attr(const ViewStep& step, const char* name) {
   return std::get<T>(step.attrs.find(name)->second);
 }
 
-/// The same where there are no elements: they say nothing, but dimensions of size 1 come and go.
+/// New strides of what has no elements: the old ones say nothing, but dimensions of size 1 come and go.
 Syms restrided_nothing(const Type& from, const Syms& to) {
   Syms strides(to.size(), Sym(1));
   size_t i = 0;

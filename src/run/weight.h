@@ -20,9 +20,9 @@ class Weight {
  public:
   explicit Weight(const at::Tensor& tensor);
 
-  /// The same contents.
+  /// Has `tensor` the contents that it had?
   bool is(const at::Tensor& tensor) const;
-  /// The same tensor, whatever it holds now.
+  /// Is `tensor` the one that it was, whatever that holds now?
   bool was(const at::Tensor& tensor) const { return tensor.unsafeGetTensorImpl() == address_; }
   /// Its memory is gone.
   bool is_gone() const { return storage_.expired(); }

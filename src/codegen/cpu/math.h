@@ -5,8 +5,7 @@
 // sweeps each), keeps NaN, infinities, denormals and signed zeros, and has no table and no call on its hot
 // path. How:
 //   float   evaluated in float where that is fast and accurate enough (exp, log, tanh, erf, sin, cos,
-//   sigmoid); the rare
-//           rest is evaluated in double and rounded once.
+//           sigmoid); the rare rest is evaluated in double and rounded once.
 //   double  argument reduction with fma and a compensated tail, then a polynomial.
 // Polynomials are near-minimax fits rounded coefficient by coefficient (math_tables.h).
 //

@@ -66,7 +66,7 @@ struct Gradients {
   }
 };
 
-/// Then there is nothing that says how large the parameters' gradients are.
+/// Without a weight nothing says how large the parameters' gradients are, which are asked for all the same.
 bool lacks_weight(Call& c) { return !c.has("weight") && (c.gives(1) || c.gives(2)); }
 
 bool any_empty(const Term& x) {

@@ -120,7 +120,8 @@ PyObject* delete_item(const SpecialCall& c) {
   return c.nargs == 2 ? none_if(c.recording.delete_item(c.frame, c.args[0], c.args[1])) : nullptr;
 }
 
-/// Then CPython does it all. What is plain World::dict_get looks at by itself.
+/// Does finding the key run Python code? Then CPython does it all; plain keys World::dict_get looks at
+/// itself.
 bool asks_the_key(const SpecialCall& c) {
   return !World::is_plain_key(c.args[1]) && !c.recording.world.dict_key(c.args[0], c.args[1]);
 }

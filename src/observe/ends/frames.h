@@ -56,13 +56,13 @@ bool is_watched(const interp::Frame& frame, const interp::Frame& innermost);
 /// Every slot of frame.locals(): what is in it that code running on from there can still read, or whose end
 /// it would notice; else null. Borrowed.
 std::vector<PyObject*> kept_locals_of(const interp::Frame& frame, const interp::Frame& innermost);
-/// The same of any such slots, where those that are `live` can be read.
+/// As kept_locals_of, of any slots: those that are `live` can be read.
 std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std::vector<bool>& live);
 
 /// Does the call that this instruction makes run to its end at once? There is no place inside where a region
 /// could begin or end.
 bool runs_whole(const interp::Frame& frame);
-/// Or does one of this callable, as it shows something that need not be looked into?
+/// Does a call of this callable run whole, as it shows something that need not be looked into?
 bool shows_whole(PyObject* callable);
 
 /// Runs so many instructions plainly and then stops, or where a recorder has met an operator and sets
