@@ -1,6 +1,8 @@
 # tests/training/test_optimizers.py
 """Every optimizer of torch.optim, compiled: what it leaves is eager's, and nothing is recorded after the second step."""
 
+import sys
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -117,6 +119,16 @@ def test_within_a_step(name, options):
     make = lambda model: getattr(torch.optim, name)(model.parameters(), lr=1e-2, **options)  # noqa: E731
     check(make, first=LATER.get(name, 2), exactly="centered" in options)
     assert torchbolt.stats()["graph_breaks"] == 0 or name in LATER
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_beside_torch_compile(fused, monkeypatch):
+    """Whoever has used torch.compile finds parts of torch.optim disabled, which is for its own recording alone."""
+    adam = sys.modules["torch.optim.adam"]
+    for owner, name in ((torch.optim.Adam, "_init_group"), (adam, "_fused_adam")):
+        monkeypatch.setattr(owner, name, torch._dynamo.disable(getattr(owner, name)))
+    check(lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, fused=fused))
+    assert torchbolt.stats()["graph_breaks"] == 0
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o) or 'plain'}" for n, o in CASES])

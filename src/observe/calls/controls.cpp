@@ -195,6 +195,20 @@ bool is_torchs(PyFunctionObject* function) {
       .starts_with("torch.");
 }
 
+/// The function of torch.optim that torch.compile has put a disabled wrapper around, borrowed. It does so to
+/// the library itself, once anybody in the process has used it, since its own recording cannot look into
+/// them.
+PyObject* disabled_for_torch_compile(PyFunctionObject* wrapper) {
+  PyObject* wrapped = PyDict_GetItemWithError(wrapper->func_dict, interned<"__wrapped__">());
+  if (!wrapped || !PyFunction_Check(wrapped)) return nullptr;
+  auto* function = reinterpret_cast<PyFunctionObject*>(wrapped);
+  const std::string name = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_name);
+  const bool is_of_optimizers =
+      text_of(PyDict_GetItemWithError(function->func_globals, interned<"__name__">()))
+          .starts_with("torch.optim.");
+  return is_of_optimizers && (name == "_init_group" || name.starts_with("_fused_")) ? wrapped : nullptr;
+}
+
 /// The Python function that torch.jit.script compiled, borrowed: it says the same. One that was traced says
 /// what it did when it was traced, which its Python need not do again; only scripted ones are given a name.
 PyObject* source_of_script(PyObject* callable) {
@@ -275,7 +289,10 @@ Controlled control_of(PyObject* callable, const Native& native) {
   if (PyObject* dict = function->func_dict)
     for (const auto& [name, control] : kAttributes)
       if (PyObject* mark = PyDict_GetItemWithError(dict, interned(name)); mark && mark != Py_False)
-        if (control != Control::forbidden || !is_torchs(function)) return {control, nullptr};
+        if (control != Control::forbidden || !is_torchs(function)) {
+          PyObject* by = control == Control::disabled ? disabled_for_torch_compile(function) : nullptr;
+          return by ? Controlled{Control::substituted, by} : Controlled{control, nullptr};
+        }
   Controlled found = named(function);
   if (found.control == Control::substituted && !found.by) {
     found.by = function->func_dict ? PyDict_GetItemWithError(function->func_dict, interned<"__wrapped__">())
