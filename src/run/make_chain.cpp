@@ -47,7 +47,7 @@ class Linking {
     for (Piece& piece : pieces_) {
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape),
-                             written_later(piece)};
+                             written_later(piece), written_again(piece)};
       const Constants constants = constants_of(piece.tape);
       lower::Sizes known = sizes.begin(piece.tape);
       SymbolTable computed;
@@ -222,6 +222,19 @@ class Linking {
       add_written(later->tape, written);
     std::vector<bool> out;
     for (TensorId id : piece.tape.inputs) out.push_back(written.contains(storage(id)));
+    return out;
+  }
+
+  /// By input: is it memory of the run's inputs that an earlier piece has written to?
+  std::vector<bool> written_again(const Piece& piece) const {
+    std::unordered_set<int> written;
+    for (const Piece* earlier = pieces_.data(); earlier != &piece; ++earlier)
+      add_written(earlier->tape, written);
+    std::unordered_set<int> of_inputs;
+    for (TensorId id : tape_.inputs) of_inputs.insert(storage(id));
+    std::vector<bool> out;
+    for (TensorId id : piece.tape.inputs)
+      out.push_back(written.contains(storage(id)) && of_inputs.contains(storage(id)));
     return out;
   }
 

@@ -173,6 +173,7 @@ class Making {
     out.rewritten = joint.rewritten;
     out.made_inside = piece_.made_inside;
     out.written_later = piece_.written_later;
+    out.written_again = piece_.written_again;
     facts_ = joint.facts;
     demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {

@@ -23,6 +23,7 @@ struct PieceOf {
   std::vector<bool> made_inside;    ///< an earlier piece makes it
   std::vector<bool> passing;        ///< and nobody but the pieces sees it, nor is it kept so far
   std::vector<bool> written_later;  ///< a later piece writes to its memory
+  std::vector<bool> written_again;  ///< it is the caller's, and an earlier piece writes to it in each call
 };
 
 /// Thrown where gradients need to know a float that differs between calls: as a rule it has yet another value

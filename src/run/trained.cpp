@@ -197,6 +197,9 @@ void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
   auto keep = [&] {
     Tensors kept = inputs;
     for (const TrainedLinks::Changing& changing : links_.changing) kept[changing.input].reset();
+    // The next call of the region would be a write to what was saved, which eager has not.
+    for (size_t i = 0; i < p_.written_again.size(); ++i)
+      if (p_.written_again[i] && kept[i].defined()) kept[i] = kept[i].detach().clone();
     for (const at::Tensor& t : kept) call.inputs_.emplace_back(t, false);
   };
   if (!hooks_see_what_is_saved()) return keep();

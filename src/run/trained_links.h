@@ -28,6 +28,7 @@ struct TrainedParts {
   std::vector<size_t> rewritten;                    ///< inputs of the run that the last tangents belong to
   std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
   std::vector<bool> written_later;                  ///< by input: PieceOf::written_later
+  std::vector<bool> written_again;                  ///< by input: PieceOf::written_again
   std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
 };
 

@@ -245,6 +245,27 @@ def test_gradients_of_gradients_where_a_later_piece_writes():
     assert torchbolt.stats()["eager_fallbacks"] == 0
 
 
+def test_gradients_of_gradients_after_another_call():
+    """Eager saves a mask, and nothing of x, which each call writes to: what is kept for a second run is a copy."""
+
+    def fn(x):
+        x[1:] = x[:-1].clone()
+        y = x.masked_fill(x < 0, -1.5)
+        return y, y.expand(2, 5)
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        seen = []
+        for run in (fn, fast):
+            torch.manual_seed(1)
+            a = leaf(5)
+            x = a * 2
+            result = run(x)[1]
+            run(x)
+            seen.append(torch.autograd.grad(result.sum(), a, create_graph=True)[0])
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_a_module_whose_buffer_gets_a_history():
     class Router(torch.nn.Module):
         def __init__(self):
