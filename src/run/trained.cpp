@@ -333,7 +333,10 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
   // Each apart from what it was made of: one input may be made of another. And from what is made of it in
   // place.
   Tensors from;
+  std::vector<bool> is_followed;  // where something still leads
   for (size_t edge : links_.edges) {
+    is_followed.push_back(inputs[edge].requires_grad());
+    if (!is_followed.back()) continue;
     from.push_back(inputs[edge] = at::alias(inputs[edge]));
     if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
   }
@@ -352,8 +355,13 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
     of.push_back(results[i]);
     with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
   }
-  if (of.empty()) return variable_list(links_.edges.size());
-  return torch::autograd::grad(of, from, with, true, true, true);
+  variable_list all(links_.edges.size());
+  if (of.empty() || from.empty()) return all;
+  variable_list found = torch::autograd::grad(of, from, with, true, true, true);
+  auto next = found.begin();
+  for (size_t i = 0; i < all.size(); ++i)
+    if (is_followed[i]) all[i] = std::move(*next++);
+  return all;
 }
 
 }  // namespace bolt::run

@@ -205,7 +205,7 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
     note_gone(given);
     computed = differentiate(tangents);
   } else {
-    Tensors all = unpack_saved(is_last(given), node);
+    Tensors all = unpack_saved(given, node);
     note_gone(given);  // not where a saved tensor was written to, which raises
     std::ranges::move(tangents, std::back_inserter(all));
     tangents.clear();
@@ -220,7 +220,8 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
   }
 }
 
-/// What results need that no pass came to yet stays.
+/// What results need that no pass came to yet stays. The engine calls it behind a pass, and torch where a
+/// node goes that nobody holds any more.
 void TrainedCall::release() {
   // Another pass is at work, and comes here itself.
   const std::unique_lock lock(mutex_, std::try_to_lock);
@@ -230,10 +231,16 @@ void TrainedCall::release() {
   for (size_t k = 0; k < gone_.size(); ++k)
     if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();
+  released_ = true;
+  if (is_over(std::vector<bool>(gone_.size()))) release_inputs();
+}
+
+/// Gradients of gradients need them all, whatever they are of.
+void TrainedCall::release_inputs() {
   inputs_.clear();
   seen_.clear();
   changing_.clear();
-  released_ = true;
+  inputs_released_ = true;
 }
 
 void TrainedCall::demand_held(size_t tangent) const {
@@ -250,6 +257,17 @@ bool TrainedCall::is_last(const std::vector<bool>& given) const {
   return last;
 }
 
+/// Has a pass that keeps nothing been through each result whose node is there, with those that it is given
+/// now?
+bool TrainedCall::is_over(const std::vector<bool>& given) const {
+  const std::lock_guard lock(nodes_mutex_);
+  const auto& groups = region_->links_.groups;
+  for (size_t g = 0; g < nodes_.size(); ++g)
+    for (size_t k : groups[g].tangents)
+      if (nodes_[g] && !gone_[k] && !given[k]) return false;
+  return true;
+}
+
 void TrainedCall::note_gone(const std::vector<bool>& given) {
   if (torch::autograd::get_current_graph_task_keep_graph()) return;
   for (size_t k = 0; k < given.size(); ++k) gone_[k] = gone_[k] || given[k];
@@ -257,7 +275,8 @@ void TrainedCall::note_gone(const std::vector<bool>& given) {
 
 /// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
 /// more, which is no matter to what reads nothing of it.
-Tensors TrainedCall::unpack_saved(bool last, const NodePtr& node) {
+Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr& node) {
+  const bool last = is_last(given);
   Tensors out;
   out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
   for (SavedVariable& v : saved_) {
@@ -265,15 +284,12 @@ Tensors TrainedCall::unpack_saved(bool last, const NodePtr& node) {
     if (last) v.reset_data();
   }
   out.resize(region_->links_.saved_from.size());
-  if (last) {
-    inputs_.clear();
-    changing_.clear();
-  }
+  if (last && is_over(given)) release_inputs();
   return out;
 }
 
 variable_list TrainedCall::differentiate(const variable_list& tangents) {
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!inputs_released_, torch::autograd::ERR_BACKWARD_TWICE);
   const edge_list next = edges();
   std::optional<Tensors> inputs = find_inputs(next);
   TORCH_CHECK(

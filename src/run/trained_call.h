@@ -107,8 +107,10 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents);
   void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
+  bool is_over(const std::vector<bool>& given) const;
+  void release_inputs();
   void note_gone(const std::vector<bool>& given);
-  std::vector<at::Tensor> unpack_saved(bool last, const autograd::NodePtr& node);
+  std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, const autograd::NodePtr& node);
   std::optional<std::vector<at::Tensor>> find_inputs(const torch::autograd::edge_list& edges) const;
   at::Tensor leaf_behind(size_t input, const torch::autograd::edge_list& edges) const;
   torch::autograd::edge_list edges() const;
@@ -130,9 +132,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
   std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
-  bool released_ = false;
-  std::vector<std::weak_ptr<Pass>> passes_;  ///< under way
-  std::mutex mutex_;                         ///< of all of the above
+  bool released_ = false, inputs_released_ = false;  ///< what is saved, and the inputs
+  std::vector<std::weak_ptr<Pass>> passes_;          ///< under way
+  std::mutex mutex_;                                 ///< of all of the above
 
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;

@@ -78,6 +78,25 @@ def test_gradients_of_gradients():
     check(use)
 
 
+def test_gradients_of_gradients_beside_a_result_that_is_gone():
+    """A node that nobody holds any more is no pass that has been through its call."""
+
+    def fn(a, b):
+        summed, doubled = a.sum(), b * 2
+        some = doubled[doubled > 0.2]
+        some[1:].mul_(2)
+        return summed, summed * 2
+
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        seen = []
+        for run in (fn, fast):
+            torch.manual_seed(1)
+            a, b = torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            seen.append(torch.autograd.grad(run(a * 1, b)[1], a, create_graph=True)[0].detach())
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_independent_results():
     def apart(a, b, c, x):
         c.neg_()
