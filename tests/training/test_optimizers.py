@@ -121,14 +121,41 @@ def test_within_a_step(name, options):
     assert torchbolt.stats()["graph_breaks"] == 0 or name in LATER
 
 
-@pytest.mark.parametrize("fused", [False, True])
-def test_beside_torch_compile(fused, monkeypatch):
+@pytest.fixture
+def used_torch_compile(monkeypatch):
     """Whoever has used torch.compile finds parts of torch.optim disabled, which is for its own recording alone."""
     adam = sys.modules["torch.optim.adam"]
-    for owner, name in ((torch.optim.Adam, "_init_group"), (adam, "_fused_adam")):
+    for owner, name in (
+        (torch.optim.Adam, "_init_group"),
+        (adam, "_fused_adam"),
+        (torch.optim.LBFGS, "step"),
+        (torch.optim.SparseAdam, "step"),
+    ):
         monkeypatch.setattr(owner, name, torch._dynamo.disable(getattr(owner, name)))
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_beside_torch_compile(fused, used_torch_compile):
     check(lambda model: torch.optim.Adam(model.parameters(), lr=1e-2, fused=fused))
     assert torchbolt.stats()["graph_breaks"] == 0
+
+
+@pytest.mark.parametrize("name", ["LBFGS", "SparseAdam"])
+def test_steps_beside_torch_compile(name, used_torch_compile):
+    torch.manual_seed(1)
+    table = nn.Embedding(8, 4, sparse=name == "SparseAdam")
+    opt = getattr(torch.optim, name)(table.parameters(), lr=0.1)
+
+    def closure():
+        opt.zero_grad()
+        loss = table(torch.tensor([1, 3])).square().sum()
+        loss.backward()
+        return loss
+
+    step = torchbolt.compile(lambda: opt.step(closure))
+    for _ in range(3):
+        step()
+    assert torchbolt.stats()["regions"] and not any("disabled" in why for why in torchbolt.stats()["break_reasons"])
 
 
 @pytest.mark.parametrize(("name", "options"), CASES, ids=[f"{n}-{'-'.join(o) or 'plain'}" for n, o in CASES])

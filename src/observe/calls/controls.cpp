@@ -197,16 +197,15 @@ bool is_torchs(PyFunctionObject* function) {
 
 /// The function of torch.optim that torch.compile has put a disabled wrapper around, borrowed. It does so to
 /// the library itself, once anybody in the process has used it, since its own recording cannot look into
-/// them.
+/// them. The names are the wrapper's: what it wraps may itself be a decorator's.
 PyObject* disabled_for_torch_compile(PyFunctionObject* wrapper) {
   PyObject* wrapped = PyDict_GetItemWithError(wrapper->func_dict, interned<"__wrapped__">());
   if (!wrapped || !PyFunction_Check(wrapped)) return nullptr;
-  auto* function = reinterpret_cast<PyFunctionObject*>(wrapped);
-  const std::string name = text_of(reinterpret_cast<PyCodeObject*>(function->func_code)->co_name);
-  const bool is_of_optimizers =
-      text_of(PyDict_GetItemWithError(function->func_globals, interned<"__name__">()))
-          .starts_with("torch.optim.");
-  return is_of_optimizers && (name == "_init_group" || name.starts_with("_fused_")) ? wrapped : nullptr;
+  if (!text_of(wrapper->func_module).starts_with("torch.optim.")) return nullptr;
+  const std::string name = text_of(wrapper->func_qualname);
+  const bool is_one = name.ends_with("._init_group") || name.starts_with("_fused_") || name == "LBFGS.step" ||
+                      name == "SparseAdam.step";
+  return is_one ? wrapped : nullptr;
 }
 
 /// The Python function that torch.jit.script compiled, borrowed: it says the same. One that was traced says
