@@ -495,6 +495,26 @@ def test_flags_of_cudnn_are_those_around_each_call():
     assert torchbolt.stats()["recordings"] == 3 and torchbolt.stats()["regions"] == 3
 
 
+def test_what_is_only_made_at_the_end_and_read_among_flags():
+    """The region ends where it is asked for, and the next one has the whole context in it."""
+
+    def fn(scores, labels, lengths):
+        known = labels.masked_select(labels > 0)
+        scores = scores.log_softmax(-1).transpose(0, 1)
+        with torch.backends.cudnn.flags(enabled=False):
+            return torch.nn.functional.ctc_loss(scores, known, lengths, (labels > 0).sum(-1))
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        recordings = torchbolt.stats()["recordings"]
+        labels = torch.randint(1, 6, (2, 3)) * torch.tensor([[1, 1, 1], [1, 1, 0]])
+        args = torch.randn(2, 12, 6, requires_grad=True), labels, torch.tensor([12, 8])
+        torch.testing.assert_close(compiled(*args), fn(*args))
+    stats = torchbolt.stats()
+    assert stats["recordings"] == recordings and stats["regions"] == 2 and stats["eager_fallbacks"] == 0
+
+
 def test_a_flag_of_cudnn_that_stays_set():
     def fn(x):
         y = x * 2

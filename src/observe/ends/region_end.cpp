@@ -193,6 +193,13 @@ void Recording::cannot_describe(const Reason& failure, PyObject* object, const F
 }
 
 void Recording::left_changed(const Reason& why) {
+  // Something looks at what is only made where the region ends: it had better end before that is asked for,
+  // and not where the state is changed.
+  const auto looks = [](const RegionEnd& each) { return each.reason.why == Why::late_read; };
+  if (const auto at = std::ranges::find_if(breaks, looks); at != breaks.end() && !world.awaited.empty()) {
+    const Awaited& last = world.awaited.back();
+    return not_past(last.code.get(), last.pc, at->reason);
+  }
   if (!std::exchange(ends.leaves_thread_changed, true)) retry = true;
   world.distrust(why.text());
 }
