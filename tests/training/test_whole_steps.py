@@ -579,6 +579,68 @@ def test_what_is_made_behind_a_pass_can_be_differentiated(fn):
     assert stats["eager_fallbacks"] == 0 and (fn is attacked_once or stats["graph_breaks"] == 0)
 
 
+def attacked_in_place(w, x):
+    shift = torch.zeros_like(x, requires_grad=True)
+    for _ in range(2):
+        ((x + shift) @ w).sin().sum().backward()
+        with torch.no_grad():
+            shift += 0.1 * shift.grad.sign()
+            shift.grad.zero_()
+    return shift.detach()
+
+
+def optimized_inside(w, x):
+    shift = nn.Parameter(torch.zeros(2, 4))
+    opt = torch.optim.SGD([shift], lr=0.1, momentum=0.9)
+    for _ in range(3):
+        opt.zero_grad()
+        ((x + shift) @ w).sin().sum().backward()
+        opt.step()
+    return shift, shift.grad
+
+
+def given_out_with_its_gradient(w, x):
+    shift = x.detach().clone().requires_grad_()
+    (shift @ w).sin().sum().backward()
+    return shift
+
+
+def handed_on_with_its_gradient(w, x):
+    shift = x.detach().clone().requires_grad_()
+    (shift @ w).sin().sum().backward()
+    torchbolt.graph_break()
+    (shift * 3).sum().backward()
+    return shift.grad + 1, shift
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [attacked_in_place, optimized_inside, given_out_with_its_gradient, handed_on_with_its_gradient],
+    ids=lambda fn: fn.__name__,
+)
+def test_leaves_that_a_step_makes_have_gradients(fn):
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        w, x = torch.randn(4, 3, requires_grad=True), torch.randn(2, 4)
+        seen = []
+        for run in (fn, fast):
+            w.grad = None
+            found = run(w, x)
+            found = found if isinstance(found, tuple) else (found,)
+            kinds = [(t.requires_grad, t.is_leaf, type(t) is nn.Parameter) for t in found]
+            seen.append([kinds, [t.detach() for t in found], [t.grad for t in found if t.is_leaf], w.grad])
+        assert seen[1][0] == seen[0][0]
+        assert_same(seen[1][1:], seen[0][1:])
+    stats = torchbolt.stats()
+    assert stats["graph_breaks"] == (fn is handed_on_with_its_gradient) and stats["eager_fallbacks"] == 0
+
+
+def test_a_view_that_is_made_a_leaf():
+    fast = torchbolt.compile(lambda x: x[0].requires_grad_())
+    for _ in range(3):
+        assert fast(torch.randn(2, 3)).requires_grad
+
+
 def test_a_leaf_made_of_a_number():
     def step(x):
         scale = torch.tensor(2.0, requires_grad=True)

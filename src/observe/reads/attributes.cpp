@@ -394,9 +394,16 @@ int Recording::get_special(Frame& frame, PyObject* object, PyObject* name, PyObj
   return Semantics::get_special(frame, object, name, method);
 }
 
-/// Can tensor.grad = value be repeated at the region's end, without an error that it does not have now?
+/// Can tensor.grad = value be repeated at the region's end, without an error that it does not have now? A
+/// leaf that the region makes is given it where it is made again.
 bool Recording::can_set_grad(Frame& frame, PyObject* tensor, PyObject* value) {
-  if (!world.find(tensor) || !value || (value != Py_None && !guard::is_tensor(value))) return false;
+  auto is_leaf = [&] {
+    const PyRef base = PyRef::steal(guard::base_of(tensor));
+    return hooks_.knows(tensor) && guard::requires_grad(tensor) && guard::is_autograd_leaf(tensor) &&
+           !(base && guard::requires_grad(base.get()));
+  };
+  if (!world.find(tensor) && !is_leaf()) return false;
+  if (!value || (value != Py_None && !guard::is_tensor(value))) return false;
   end_if_overridden(frame, tensor);
   if (!on || value == Py_None) return on;
   if (world.late(value)) return false;

@@ -171,10 +171,11 @@ int Rebuilder::tensor_value(PyObject* object) {
   if (output < 0) return fail(object, "did not come from the region's operators");
   PyObject* cls = class_of(object);
   int made = add(Make::tensor, cls == guard::tensor_class() ? nullptr : cls, output);
-  // A view of what was there before requires in every call what that requires.
+  // A view of what was there before, and requires a gradient, requires one in every call.
   const PyRef base = PyRef::steal(guard::base_of(object));
-  if (guard::requires_grad(object) && guard::is_autograd_leaf(object) && !(base && world_.find(base.get())))
-    fill({Fill::gradient, made, -1, -1, 0});
+  const bool is_of_inputs = base && guard::requires_grad(base.get()) && world_.find(base.get());
+  if (guard::requires_grad(object) && guard::is_autograd_leaf(object) && !is_of_inputs)
+    fill({Fill::gradient, made, -1, value(guard::tensor_grad(object)), 0});
   fill_attributes(made, object);
   return made;
 }

@@ -253,9 +253,10 @@ struct Kitchen {
       case Fill::generator: return set_generator(container, step.number), true;
       case Fill::awaitable:
         return interp::set_awaitable_state(container, static_cast<int>(step.number)), true;
-      case Fill::gradient:  // a replayed region's tensor has it already
-        return guard::requires_grad(container) ||
-               PyObject_SetAttrString(container, "requires_grad", Py_True) == 0;
+      case Fill::gradient:  // a replayed region's tensor requires it already
+        return (guard::requires_grad(container) ||
+                PyObject_SetAttrString(container, "requires_grad", Py_True) == 0) &&
+               (!value || set_grad(container, value) == 0);
     }
     return false;
   }

@@ -59,7 +59,7 @@ enum class Fill : uint8_t {
   place,      ///< of one through a container: what guard::iterator_state said, value
   generator,  ///< stands as Recipe::generators[number] says
   awaitable,  ///< its state is `number`
-  gradient,   ///< a tensor that requires one
+  gradient,   ///< a tensor that requires one; the value is its .grad, if it has one
 };
 
 enum class Effect : uint8_t {

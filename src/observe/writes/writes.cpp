@@ -188,7 +188,7 @@ int Writes::set_grad(PyObject* tensor, PyObject* value) {
   const bool leaf = guard::is_autograd_leaf(tensor);
   PyRef before = PyRef::steal(leaf ? PyObject_GetAttrString(tensor, "grad") : nullptr);
   if ((leaf && !before) || observe::set_grad(tensor, value) < 0) return -1;
-  wrote_tensor(Effect::set_grad, tensor, value, std::move(before));
+  if (world_.find(tensor)) wrote_tensor(Effect::set_grad, tensor, value, std::move(before));
   return 0;
 }
 

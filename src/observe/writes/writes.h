@@ -69,7 +69,7 @@ class Writes {
   WorldUndo undo() const;
   /// ContextVar.set.
   void about_to_set_context(PyObject* variable);
-  /// tensor.grad = value, of a known tensor. -1 with an exception.
+  /// tensor.grad = value. -1 with an exception.
   int set_grad(PyObject* tensor, PyObject* value);
   /// tensor.data = value, of a known tensor; `before`: another one on what it showed. -1 with an exception.
   int set_data(PyObject* tensor, PyObject* value, PyRef before);
