@@ -163,6 +163,26 @@ def test_by_itself(name, options):
     check(lambda model: getattr(torch.optim, name)(model.parameters(), lr=1e-2, **options), False, LATER.get(name, 2))
 
 
+@pytest.mark.parametrize("name", ["Adam", "AdamW", "NAdam", "Adamax", "RAdam"])
+@pytest.mark.parametrize("foreach", [False, True])
+def test_what_the_number_of_the_step_decides_is_as_exact_as_in_eager(name, foreach):
+    """1 - 0.999**step has half of float32's digits left."""
+
+    def run(wrap, dtype):
+        values = torch.Generator().manual_seed(1)
+        parameter = nn.Parameter(torch.zeros(50, dtype=dtype))
+        opt = getattr(torch.optim, name)([parameter], lr=1e-2, foreach=foreach)
+        step = wrap(opt.step)
+        for _ in range(2):
+            parameter.grad = torch.randn(50, generator=values).to(dtype)
+            step()
+        return parameter.detach().double()
+
+    exact = run(lambda step: step, torch.float64)
+    ours, eagers = (((run(w, torch.float32) - exact) / exact).abs().max() for w in (torchbolt.compile, lambda s: s))
+    assert ours <= 2 * eagers
+
+
 def two_groups(model, optimizer=torch.optim.AdamW):
     return optimizer(
         [{"params": model[0].parameters(), "lr": 1e-3}, {"params": model[2].parameters(), "weight_decay": 0.0}], lr=1e-2
