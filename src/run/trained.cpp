@@ -274,8 +274,9 @@ void Trained::keep_what_changes(TrainedCall& call, const Tensors& inputs) const 
 namespace {
 
 /// All of the sizes, and lying as, the backward part takes them; zeros for the tangents that there are none
-/// of. What hooks give for a saved tensor may lie otherwise than what they were given.
-Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set) {
+/// of. What hooks give for a saved tensor may lie otherwise than what they were given. What is missing of
+/// those meets nothing but zeros, which may be divided by it.
+Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set, size_t saved) {
   for (size_t i = 0; i < given.size(); ++i) {
     const TensorInfo& info = info_of(tape, tape.inputs[i]);
     const at::IntArrayRef sizes = set ? at::IntArrayRef(set->backwards[i].sizes) : info.sizes;
@@ -284,7 +285,8 @@ Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set) 
     if (t.defined() && (is_wrapped(t) || lies_so(t, strides))) continue;
     const auto options = at::TensorOptions(info.dtype).device(info.device);
     at::Tensor made = at::empty_strided(sizes, strides, options);
-    t = t.defined() ? made.copy_(t) : made.zero_();
+    const bool divides = i < saved && at::isFloatingType(info.dtype);
+    t = t.defined() ? made.copy_(t) : divides ? made.fill_(1) : made.zero_();
   }
   return given;
 }
@@ -299,7 +301,7 @@ Tensors replay_backward(const TrainedParts& parts, const Tensors& given, const s
 Tensors Trained::run_backward(Tensors given, const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const bool wrapped = std::ranges::any_of(given, is_wrapped);
-  given = complete(p_.backward->tape(), std::move(given), call.set_.get());
+  given = complete(p_.backward->tape(), std::move(given), call.set_.get(), p_.saved.size());
   if (wrapped) return replay_backward(p_, given, call.values_);
   const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
   const record::Communications told;

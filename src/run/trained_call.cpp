@@ -273,15 +273,29 @@ void TrainedCall::note_gone(const std::vector<bool>& given) {
   for (size_t k = 0; k < given.size(); ++k) gone_[k] = gone_[k] || given[k];
 }
 
+/// Does a pass with these tangents come to what reads the saved tensor?
+bool TrainedCall::is_read(size_t saved, const std::vector<bool>& given) const {
+  const auto& readers = region_->links_.readers;
+  if (readers.empty()) return true;
+  bool any = false;
+  for (size_t k = 0; k < given.size(); ++k) any |= given[k] && readers[saved][k];
+  return any;
+}
+
 /// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
 /// more, which is no matter to what reads nothing of it.
 Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr& node) {
   const bool last = is_last(given);
   Tensors out;
   out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
-  for (SavedVariable& v : saved_) {
-    out.push_back(v.unpack(node));
-    if (last) v.reset_data();
+  for (size_t i = 0; i < saved_.size(); ++i) {
+    try {
+      out.push_back(saved_[i].unpack(node));
+    } catch (const c10::Error&) {  // it was written to, which is no matter to a pass that does not read it
+      if (is_read(i, given)) throw;
+      out.emplace_back();
+    }
+    if (last) saved_[i].reset_data();
   }
   out.resize(region_->links_.saved_from.size());
   if (last && is_over(given)) release_inputs();

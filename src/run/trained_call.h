@@ -110,6 +110,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   bool is_over(const std::vector<bool>& given) const;
   void release_inputs();
   void note_gone(const std::vector<bool>& given);
+  bool is_read(size_t saved, const std::vector<bool>& given) const;
   std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, const autograd::NodePtr& node);
   std::optional<std::vector<at::Tensor>> find_inputs(const torch::autograd::edge_list& edges) const;
   at::Tensor leaf_behind(size_t input, const torch::autograd::edge_list& edges) const;

@@ -1,6 +1,7 @@
 // run/trained_links.cpp
 #include "run/trained_links.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <span>
@@ -145,6 +146,40 @@ void TrainedLinks::find_readers_of_saved() {
     for (size_t k = 0; k < of.size(); ++k)
       for (size_t other = 0; of[k] && other < of.size(); ++other)
         if (of[other] && reads_saved[other]) is_alone[k] = false;
+  if (count > 1) find_readers_of_each(from);
+}
+
+/// `from`: by tensor of the backward part, the tangents that lead to it; empty: none does, so it is saved or
+/// made of what is.
+void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& from) {
+  const Tape& tape = p_.backward->tape();
+  const size_t count = p_.tangent_of.size();
+  readers.assign(p_.saved.size(), std::vector<bool>(count, false));
+  std::vector<std::vector<size_t>> made_of(tape.tensors.size());  // of which saved tensors
+  for (size_t s = 0; s < p_.saved.size(); ++s) made_of[static_cast<size_t>(tape.inputs[s])] = {s};
+  auto each_of = [](std::span<const record::Arg> args, auto visit) {
+    for (const record::Arg& arg : args)
+      for (TensorId id : arg.tensors)
+        if (id >= 0) visit(static_cast<size_t>(id));
+  };
+  for (const record::Entry& entry : tape.entries) {
+    std::vector<size_t> read;
+    std::vector<bool> behind(count, false);
+    each_of(entry.args, [&](size_t id) {
+      if (from[id].empty()) read.insert(read.end(), made_of[id].begin(), made_of[id].end());
+      for (size_t k = 0; k < from[id].size(); ++k) behind[k] = behind[k] || from[id][k];
+    });
+    std::ranges::sort(read);
+    read.erase(std::unique(read.begin(), read.end()), read.end());
+    for (size_t s : read)
+      for (size_t k = 0; k < count; ++k) readers[s][k] = readers[s][k] || behind[k];
+    auto lead = [&](size_t id) {
+      if (from[id].empty()) made_of[id] = read;
+    };
+    each_of(entry.results, lead);
+    for (int a : record::written_arguments(entry))
+      each_of(entry.args.subspan(static_cast<size_t>(a), 1), lead);
+  }
 }
 
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.

@@ -74,6 +74,8 @@ class TrainedLinks {
   /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
   /// too?
   std::vector<bool> reads_saved, is_alone;
+  /// By saved tensor: the tangents behind which it is read. Empty where there is one tangent.
+  std::vector<std::vector<bool>> readers;
   /// An input whose memory the run writes to, or a later piece of the region does.
   struct Changing {
     size_t input;
@@ -103,6 +105,7 @@ class TrainedLinks {
   void find_tangents();
   void find_groups();
   void find_readers_of_saved();
+  void find_readers_of_each(const std::vector<std::vector<bool>>& from);
   void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();
 

@@ -97,6 +97,25 @@ def test_gradients_of_gradients_beside_a_result_that_is_gone():
         torch.testing.assert_close(seen[1], seen[0])
 
 
+def test_a_write_to_what_only_another_results_gradient_reads():
+    def fn(x, a, b):
+        return (a / x).sum(), (b * 2).sum()
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        seen = []
+        for run in (fn, fast):
+            torch.manual_seed(1)
+            x, a, b = torch.randn(4), torch.randn(4, requires_grad=True), torch.randn(4, requires_grad=True)
+            results = run(x, a, b)
+            x.add_(1)
+            results[1].backward(retain_graph=True)
+            seen.append((a.grad, b.grad))
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                results[0].backward()
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_independent_results():
     def apart(a, b, c, x):
         c.neg_()
