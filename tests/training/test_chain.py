@@ -301,6 +301,27 @@ def test_a_result_that_is_written_before_the_backward_pass():
     agree(two, use, (3, 4), (4, 5), pieces=2)
 
 
+def test_gradients_of_gradients_of_what_was_written_past_autograd():
+    """Eager has saved nothing of a result that was multiplied by a number."""
+
+    def fn(a):
+        summed = a.sin().sum()
+        return summed, summed * 2
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        seen = []
+        for run in (fn, fast):
+            torch.manual_seed(1)
+            a = torch.randn(4, requires_grad=True)
+            results = run(a)
+            results[0].detach().mul_(0.5)
+            first = torch.autograd.grad(results[1], a, create_graph=True)[0]
+            again = torch.autograd.grad(results[1], a, create_graph=True)[0]
+            seen.append((first, again, *torch.autograd.grad((first * again).sum(), a)))
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_gradients_of_gradients():
     def use(results, x, w):
         h, y = results
