@@ -121,7 +121,8 @@ std::vector<StepFacts> Trained::costs() const {
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
                       record::CallGenerators generators) {
-  if (is_checkpointed()) return as_eager_.call(inputs, values, std::move(generators));
+  if (is_checkpointed() || is_usually_differentiated())
+    return as_eager_.call(inputs, values, std::move(generators));
   const auto set = p_.sizes ? p_.sizes->of(values) : nullptr;
   if (set && !set->agrees) return as_eager_.call(inputs, values, std::move(generators));
   std::shared_ptr<TrainedCall> call;
@@ -148,6 +149,18 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   for (size_t at : links_.result_of) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
   return out;
+}
+
+/// Looks at some calls, goes by them for many, and looks again.
+bool Trained::is_usually_differentiated() {
+  constexpr int kLooks = 8, kGoesBy = 64;
+  const int before = calls_++;
+  if (before == kLooks) is_usually_differentiated_ = differentiated_ * 2 >= kLooks;
+  if (before == kLooks + kGoesBy) {
+    is_usually_differentiated_ = false;
+    calls_ = differentiated_ = 0;
+  }
+  return is_usually_differentiated_;
 }
 
 void Trained::tie(TrainedCall* call, const Tensors& inputs, const std::vector<int64_t>& values,
@@ -332,26 +345,31 @@ variable_list Trained::spread(Tensors gradients, const std::vector<bool>& given)
 
 // ---- gradients of gradients ----
 
-/// The run once more, where autograd sees it, and its gradients so that they can be differentiated.
-variable_list Trained::differentiate(Tensors inputs, const variable_list& tangents,
-                                     const std::vector<int64_t>& values,
-                                     const record::CallGenerators& generators) const {
+/// The run once more, where autograd sees it.
+SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
+                             const record::CallGenerators& generators) const {
+  SecondRun again;
   // Each apart from what it was made of: one input may be made of another. And from what is made of it in
   // place.
-  Tensors from;
-  std::vector<bool> is_followed;  // where something still leads
   for (size_t edge : links_.edges) {
-    is_followed.push_back(inputs[edge].requires_grad());
-    if (!is_followed.back()) continue;
-    from.push_back(inputs[edge] = at::alias(inputs[edge]));
+    at::Tensor& from = again.from.emplace_back();
+    if (!inputs[edge].requires_grad()) continue;  // nothing leads there any more
+    from = inputs[edge] = at::alias(inputs[edge]);
     if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
   }
   for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
   std::vector<TensorId> given;
   for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(links_.on_tape(i));
-  const Tensors results =
-      record::replay(tape_, inputs, given, Evaluate{symbols_, values}, nullptr, generators);
-  Tensors of, with;
+  again.results = record::replay(tape_, inputs, given, Evaluate{symbols_, values}, nullptr, generators);
+  return again;
+}
+
+/// Its gradients, so that they can be differentiated.
+variable_list Trained::differentiate(const SecondRun& again, const variable_list& tangents) const {
+  const Tensors& results = again.results;
+  Tensors from, of, with;
+  for (const at::Tensor& t : again.from)
+    if (t.defined()) from.push_back(t);
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
     const bool as_given = tangents[i].sizes() == results[i].sizes();
@@ -366,7 +384,7 @@ variable_list Trained::differentiate(Tensors inputs, const variable_list& tangen
   variable_list found = torch::autograd::grad(of, from, with, true, true, true);
   auto next = found.begin();
   for (size_t i = 0; i < all.size(); ++i)
-    if (is_followed[i]) all[i] = std::move(*next++);
+    if (again.from[i].defined()) all[i] = std::move(*next++);
   return all;
 }
 

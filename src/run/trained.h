@@ -11,9 +11,11 @@
 // afterwards it raises. The region's own tape is replayed, with gradients, where gradients of gradients are
 // wanted (create_graph); for that the inputs are needed, as they were. Those are kept where that costs next
 // to nothing, and where it is to be expected (double_backward.h). Otherwise it is done where all are still
-// there.
+// there. Where half of the calls ask for them the program is one run too many, and calls replay the tape at
+// once.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -57,6 +59,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
                record::CallGenerators generators) override;
+  bool is_usually_differentiated();
   void tie(TrainedCall* call, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
            Tensors& fresh, Tensors& wholes) const;
   at::Tensor shown(size_t result, const Tensors& inputs, const std::vector<int64_t>& values,
@@ -71,15 +74,19 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
                   Tensors& results) const;
   Tensors run_backward(Tensors given, const TrainedCall& call) const;
   torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
-  torch::autograd::variable_list differentiate(Tensors inputs, const torch::autograd::variable_list& tangents,
-                                               const std::vector<int64_t>& values,
-                                               const record::CallGenerators& generators) const;
+  SecondRun run_again(Tensors inputs, const std::vector<int64_t>& values,
+                      const record::CallGenerators& generators) const;
+  torch::autograd::variable_list differentiate(const SecondRun& again,
+                                               const torch::autograd::variable_list& tangents) const;
 
   const TrainedParts p_;
   Replayed as_eager_;  ///< the run's own tape
   const std::unordered_map<int, at::Tensor> constants_;
   const TrainedLinks links_;
   bool draws_ = false;
+  std::atomic<int> calls_ = 0;                   ///< since they were last looked at
+  mutable std::atomic<int> differentiated_ = 0;  ///< of those, by passes to be differentiated themselves
+  std::atomic<bool> is_usually_differentiated_ = false;
   std::shared_ptr<DoubleBackward> double_backward_ = std::make_shared<DoubleBackward>();
 };
 

@@ -240,6 +240,7 @@ void TrainedCall::release_inputs() {
   inputs_.clear();
   seen_.clear();
   changing_.clear();
+  again_.reset();
   inputs_released_ = true;
 }
 
@@ -302,8 +303,10 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr&
   return out;
 }
 
+/// The run is made again once, for all passes: as in eager, they go through the nodes of one run.
 variable_list TrainedCall::differentiate(const variable_list& tangents) {
   TORCH_CHECK(!inputs_released_, torch::autograd::ERR_BACKWARD_TWICE);
+  if (again_) return region_->differentiate(*again_, tangents);
   const edge_list next = edges();
   std::optional<Tensors> inputs = find_inputs(next);
   TORCH_CHECK(
@@ -315,11 +318,15 @@ variable_list TrainedCall::differentiate(const variable_list& tangents) {
   for (size_t k = 0; k < to.size(); ++k)
     if (at::Tensor& t = (*inputs)[to[k]]; !t.requires_grad() && next[k].is_valid())
       variables::set_gradient_edge(t, next[k]);
-  if (!drawn_) return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
-  record::GeneratorStates now = region_->attempt_.states(generators_);
-  const auto put_back = c10::make_scope_exit([&] { now.put_back(); });
-  drawn_->put_back();
-  return region_->differentiate(std::move(*inputs), tangents, values_, generators_);
+  std::optional<record::GeneratorStates> now;
+  if (drawn_) now = region_->attempt_.states(generators_);
+  const auto put_back = c10::make_scope_exit([&] {
+    if (now) now->put_back();
+  });
+  if (drawn_) drawn_->put_back();
+  again_ = region_->run_again(std::move(*inputs), values_, generators_);
+  ++region_->differentiated_;
+  return region_->differentiate(*again_, tangents);
 }
 
 /// As they were when the region ran; without their history where they are not kept with it.

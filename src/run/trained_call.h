@@ -69,6 +69,12 @@ class ResultNode final : public torch::autograd::Node {
   const bool is_rewritten_;
 };
 
+/// The run as eager makes it, for gradients of gradients.
+struct SecondRun {
+  std::vector<at::Tensor> from;     ///< by edge; undefined: nothing leads there
+  std::vector<at::Tensor> results;  ///< by tangent
+};
+
 class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
  public:
   TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
@@ -129,6 +135,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   // As they were before the run, where inputs are kept:
   std::optional<record::GeneratorStates> drawn_;
   std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
+  std::optional<SecondRun> again_;    ///< if a pass has asked for it
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
