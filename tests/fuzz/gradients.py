@@ -242,11 +242,16 @@ class Use:
 
     def leaf_hooks(self, around):
         for i, leaf in enumerate(self.leaves):
-            leaf.register_hook(lambda g, i=i: self.note(f"hook {i}", g.clone()) or g * (i + 1))
+            leaf.register_hook(lambda g, i=i: self.hooked(f"hook {i}", g, i + 1))
 
     def accumulation_hooks(self, around):
         for i, leaf in enumerate(self.leaves):
             leaf.register_post_accumulate_grad_hook(lambda t, i=i: self.accumulated(f"accumulated {i}", t))
+
+    def hooked(self, name, gradient, factor):
+        """Hooks are told of a gradient that a function has not given, too."""
+        self.note(name, None if gradient is None else gradient.clone())
+        return None if gradient is None else gradient * factor
 
     def accumulated(self, name, leaf):
         """Who has no gradient may have been come to all the same, as by functions that give none."""
@@ -307,7 +312,7 @@ class Use:
 
     def hook(self, a, b):
         at = int(a * len(self.results))
-        self.results[at].register_hook(lambda g: self.note(f"hook of result {at}", g.clone()) or g * (0.5 + b))
+        self.results[at].register_hook(lambda g: self.hooked(f"hook of result {at}", g, 0.5 + b))
 
     def retain(self, a, b):
         self.results[int(a * len(self.results))].retain_grad()
