@@ -217,7 +217,10 @@ void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
     if (std::ranges::find(links_.reads_saved, true) == links_.reads_saved.end())
       for (at::Tensor& t : kept)
         if (t.defined()) t = t.variable_data();
-    for (const at::Tensor& t : kept) call.inputs_.emplace_back(t, false);
+    for (at::Tensor& t : kept) {
+      if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
+      call.inputs_.emplace_back(t, false);
+    }
   };
   if (!hooks_see_what_is_saved()) return keep();
   const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();

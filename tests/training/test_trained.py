@@ -293,6 +293,25 @@ def test_gradients_of_gradients():
     check()
 
 
+def test_an_input_made_in_inference_mode():
+    """Eager saves nothing of it, and what is kept for gradients of gradients is not saved either."""
+
+    def fn(x, y):
+        return (x * 2).sin(), y.clone()
+
+    fast = torchbolt.compile(fn)
+    with torch.inference_mode():
+        beside = torch.randn(4)
+    for _ in range(3):
+        seen = []
+        for run in (fn, fast):
+            torch.manual_seed(1)
+            x = torch.randn(4, requires_grad=True)
+            (first,) = torch.autograd.grad(run(x, beside)[0].sum(), x, create_graph=True)
+            seen.append((first, *torch.autograd.grad(first.sum(), x)))
+        torch.testing.assert_close(seen[1], seen[0])
+
+
 def test_gradients_of_gradients_with_chains_and_draws():
     """One input is made of the other, and what is dropped is the same in the second run."""
 
