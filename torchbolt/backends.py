@@ -58,17 +58,29 @@ NATIVE |= {
     "aot_eager_decomp_partition_crossref": _nearest("aot_eager", "`torchbolt bisect` compares operators with eager"),
     "aot_eager_default_partitioner": _nearest("aot_eager", "there is one way to divide forward and backward"),
 }
-# Of torch's, what has no nearest: name -> why, and what to do.
-REFUSED = {
+# What torch registers with torch._dynamo itself and has no nearest: name -> why, and what to do. They are not looked
+# up there, so that the answer is the same whether or not something has loaded torch._dynamo before.
+_TORCHS = {
     "ts": "TorchScript takes no part in torchbolt; backend='eager' replays operators",
     "aot_ts": "TorchScript takes no part in torchbolt; backend='aot_eager' runs the functional graph",
     "invoke_subgraph": "it is a part of torch's own compiler; torchbolt.nested_compile_region marks what repeats",
+    "dynamo_minifier_backend": "`torchbolt bisect` finds the smallest part that fails and writes it as a program",
+    "dynamo_accuracy_minifier_backend": "`torchbolt bisect` finds the smallest part that differs and writes it down",
+    **{
+        name: f"torch's function for it is a part of torch._dynamo: pass torch._dynamo.lookup_backend({name!r})"
+        for name in ("openxla", "openxla_eval", "tvm")
+    },
+    **{
+        f"{name}_TESTING_ONLY": "it fails on purpose, for torch's own tests"
+        for name in ("relu_compile_error", "relu_runtime_error", "relu_accuracy_error", "non_leaf_compile_error")
+    },
+}
+# Of names that people know from torch.compile, those that are not here unless a package has registered them.
+REFUSED = {
+    **_TORCHS,
     **{
         name: f"{package} registers it with torch._dynamo: import both before"
         for name, package in {
-            "openxla": "torch_xla",
-            "openxla_eval": "torch_xla",
-            "tvm": "tvm",
             "tensorrt": "torch_tensorrt",
             "torch_tensorrt": "torch_tensorrt",
             "openvino": "openvino.torch",
@@ -76,8 +88,6 @@ REFUSED = {
             "hidet": "hidet",
         }.items()
     },
-    "dynamo_minifier_backend": "`torchbolt bisect` finds the smallest part that fails and writes it as a program",
-    "dynamo_accuracy_minifier_backend": "`torchbolt bisect` finds the smallest part that differs and writes it down",
 }
 # Ours that get graphs: name -> (function, whether it can be used here, one line).
 _BUILT_IN = {
@@ -105,6 +115,7 @@ def list_backends(exclude_tags=("debug", "experimental")) -> list[str]:
     """Names that backend= takes, without those under one of the tags; None: all. describe_backends() has more."""
     excluded = set(exclude_tags or ())
     tagged = {name: native.tags for name, native in NATIVE.items()}
+    tagged |= {name: getattr(function, "_tags", ()) for name, function in _registered_with_torch().items()}
     tagged |= dict.fromkeys([*_BUILT_IN, *_installed()], ())
     tagged |= {name: tags for name, (_, tags) in _registered.items()}
     return sorted(name for name, tags in tagged.items() if not excluded & set(tags))
@@ -114,10 +125,23 @@ def describe_backends() -> dict[str, str]:
     """One line for each name that backend= takes, and for those of torch's that it does not."""
     lines = {name: native.meaning for name, native in NATIVE.items()}
     lines |= {name: f"not here: {why}" for name, why in REFUSED.items()}
+    lines |= {name: _first_line(f, "registered with torch._dynamo") for name, f in _registered_with_torch().items()}
     lines |= {name: meaning for name, (_, _, meaning) in _BUILT_IN.items()}
     lines |= {name: f"of the installed package {entry.dist.name}" for name, entry in _installed().items()}
-    lines |= {name: (function.__doc__ or "registered").split("\n")[0] for name, (function, _) in _registered.items()}
+    lines |= {name: _first_line(function, "registered") for name, (function, _) in _registered.items()}
     return dict(sorted(lines.items()))
+
+
+def _first_line(function, otherwise: str) -> str:
+    """The first line of a function's own documentation."""
+    return (getattr(function, "__doc__", None) or otherwise).strip().split("\n")[0]
+
+
+def _registered_with_torch() -> dict:
+    """What the program and its packages have registered with torch._dynamo, where that is loaded: name -> function."""
+    registry = sys.modules.get("torch._dynamo.backends.registry")
+    theirs = registry._COMPILER_FNS if registry is not None else {}
+    return {name: f for name, f in theirs.items() if not (name in NATIVE or name in _BUILT_IN or name in _TORCHS)}
 
 
 def _installed() -> dict:
@@ -155,7 +179,7 @@ def check(backend):
             return found
         if backend in REFUSED:
             raise exc.InvalidBackend(f"torchbolt.compile: there is no backend {backend!r} here: {REFUSED[backend]}")
-        known = [*NATIVE, *_BUILT_IN, *_registered]
+        known = [*NATIVE, *_BUILT_IN, *_registered, *_registered_with_torch()]
         raise exc.InvalidBackend(
             f"torchbolt.compile: unknown backend {backend!r}.{suggest(backend, known)} "
             "torchbolt.list_backends(None) lists all."
@@ -166,10 +190,9 @@ def check(backend):
 
 
 def _found_elsewhere(name):
-    """What a program registered with torch, where it has loaded torch._dynamo, or an installed package offers it."""
-    registry = sys.modules.get("torch._dynamo.backends.registry")
-    if registry is not None and name in registry._COMPILER_FNS:
-        return registry._COMPILER_FNS[name]
+    """What a program registered with torch, or an installed package offers torch.compile, under the name."""
+    if (registered := _registered_with_torch().get(name)) is not None:
+        return registered
     entry = _installed().get(name)
     return entry.load() if entry is not None else None
 
