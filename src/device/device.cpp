@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <mutex>
 
 #include "device/cpu.h"
 #include "device/cuda.h"
@@ -100,13 +101,65 @@ bool hands_out_memory(graph::Device device) {
   return known && !known->keeps_arenas();
 }
 
-PlanCode::PlanCode(const loops::Plan& plan) {
+namespace {
+
+/// Of a plan that is looked at and perhaps never run.
+class CodeWhenUsed final : public DeviceCode {
+ public:
+  CodeWhenUsed(const loops::Plan& plan, const DeviceInterface& device) : plan_(plan), device_(device) {}
+
+  bool finish() override { return true; }
+  const KernelFacts& facts(int kernel) const override { return code().facts(kernel); }
+  void launch(int kernel, Queue& queue, const Launch& launch) const override {
+    code().launch(kernel, queue, launch);
+  }
+  void reserve(int kernel, Queue& queue, const int64_t* extents) const override {
+    code().reserve(kernel, queue, extents);
+  }
+  void pack(int kernel, Queue& queue, const void* weights, const std::vector<int64_t>& strides,
+            void* packed) const override {
+    code().pack(kernel, queue, weights, strides, packed);
+  }
+  void launch_list(std::span<const OfList> list, Queue& queue) const override {
+    code().launch_list(list, queue);
+  }
+
+ private:
+  const DeviceCode& code() const {
+    std::call_once(once_, [&] {
+      code_ = device_.compile(plan_);
+      code_->finish();
+    });
+    return *code_;
+  }
+
+  const loops::Plan& plan_;
+  const DeviceInterface& device_;
+  mutable std::once_flag once_;
+  mutable std::unique_ptr<DeviceCode> code_;
+};
+
+/// `make`: the code of a plan for one kind of device.
+template <typename Codes, typename Make>
+void for_devices_of(const loops::Plan& plan, Codes& codes, const Make& make) {
   for (const auto* list : {&plan.steps, &plan.fold_steps})
     for (const loops::Step& step : *list) {
-      auto& code = codes_.at(static_cast<size_t>(step.device.kind));
-      if (code || loops::kernel_of(step) < 0) continue;
-      code = find(step.device.kind)->compile(plan);
+      auto& code = codes.at(static_cast<size_t>(step.device.kind));
+      if (!code && loops::kernel_of(step) >= 0) code = make(*find(step.device.kind));
     }
+}
+
+}  // namespace
+
+PlanCode::PlanCode(const loops::Plan& plan) {
+  for_devices_of(plan, codes_, [&](const DeviceInterface& device) { return device.compile(plan); });
+}
+
+PlanCode PlanCode::when_used(const loops::Plan& plan) {
+  PlanCode out;
+  for_devices_of(plan, out.codes_,
+                 [&](const DeviceInterface& device) { return std::make_unique<CodeWhenUsed>(plan, device); });
+  return out;
 }
 
 const DeviceCode& PlanCode::of(graph::Device device) const {

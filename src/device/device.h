@@ -210,6 +210,9 @@ class PlanCode {
  public:
   PlanCode() = default;
   explicit PlanCode(const loops::Plan& plan);
+  /// Made when a call asks for it first, of a plan that stays where it is.
+  static PlanCode when_used(const loops::Plan& plan);
+  bool is_there() const { return codes_[0] || codes_[1]; }
   const DeviceCode& of(graph::Device device) const;
   /// Code::finish, of all of it.
   bool finish() const;

@@ -2,6 +2,7 @@
 // The functional graph of a recording -> a region that runs it: plan, machine code, Compiled.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -13,6 +14,9 @@ namespace bolt::run {
 
 /// loops::PlanOptions::bytes_apart. Kernels on so much take longer than it takes to get the memory.
 constexpr int64_t kBytesApart = 2 << 20;
+
+/// Is code made when a call runs it first, and not with the plan? So it is for who wants to know plans alone.
+std::atomic<bool>& code_waits();
 
 /// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
 /// with symbols as they are.

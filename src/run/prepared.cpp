@@ -105,7 +105,7 @@ Ints Prepared::shaping_values(Ints values) const {
 Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode code_, SymbolTable symbols_)
     : lowered(std::move(lowered_)),
       plan(std::move(plan_)),
-      code(std::move(code_)),
+      code(code_.is_there() ? std::move(code_) : device::PlanCode::when_used(plan)),
       symbols(std::move(symbols_)) {
   for (const PlanBuffer& b : plan.buffers) device_of_buffer.push_back(use(b.type.device));
   for (const loops::Arena& a : plan.arenas) device_of_arena.push_back(use(a.device));
@@ -215,6 +215,7 @@ void Prepared::find_fold_inputs() {
 
 // Shapes are evaluated again where one of these has another value; the rest goes straight to the kernels.
 void Prepared::find_shaping_symbols() {
+  if (symbols.empty()) return;  // extents ask for the code
   Syms found;
   auto add = [&](const Syms& xs) {
     for (Sym x : xs) collect_symbols(x, &found);
@@ -291,10 +292,7 @@ void Prepared::find_waiting_buffers() {
 void Prepared::find_waiting_steps() {
   int found = 0;
   for (PreparedStep& p : steps) {
-    Syms all = p.given(plan);
-    const Syms extents = p.extents();
-    all.insert(all.end(), extents.begin(), extents.end());
-    int phase = data_phase(all);
+    int phase = data_phase(p.given(plan));  // a kernel's extents are over the same symbols
     if (phase) {
       data_sizes[static_cast<size_t>(phase) - 1].steps.emplace_back(&p, p.shape);
       p.stores = stores_of(plan, p);

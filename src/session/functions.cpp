@@ -6,6 +6,7 @@
 #include "cache/disk_cache.h"
 #include "interp/semantics.h"
 #include "python/py_ref.h"
+#include "run/make_compiled.h"
 #include "run/step_times.h"
 #include "session/report.h"
 #include "session/settings.h"
@@ -33,6 +34,11 @@ PyObject* stop(PyObject*, PyObject*) {
 
 PyObject* time_steps(PyObject*, PyObject* on) {
   run::steps_are_timed() = PyObject_IsTrue(on) == 1;
+  Py_RETURN_NONE;
+}
+
+PyObject* let_code_wait(PyObject*, PyObject* on) {
+  run::code_waits() = PyObject_IsTrue(on) == 1;
   Py_RETURN_NONE;
 }
 
@@ -67,6 +73,8 @@ PyMethodDef functions[] = {
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
     {"_time_steps", time_steps, METH_O, "Whether calls measure their steps from now on."},
+    {"_let_code_wait", let_code_wait, METH_O,
+     "Whether plans made from now on get code when they are run first."},
     {"wait", wait, METH_NOARGS, "Returns when no compilation is running."},
     {"_stop", stop, METH_NOARGS, "Drops compilations that wait and returns when none is running."},
     {nullptr, nullptr, 0, nullptr}};

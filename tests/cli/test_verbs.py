@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import torchbolt
-from torchbolt import artifacts
+from torchbolt import _C, artifacts, plans
 from torchbolt.cli import benchmark, compare, main, target
 
 MODEL = """
@@ -313,6 +313,48 @@ def test_estimate(capsys):
     for trained in ("net.py", "net.py:step"):  # regions with two halves, and both in one
         code, seen = facts(capsys, "estimate", trained, "--gradients", "--seconds", "0.02", "--threads", "1")
         assert code == 0 and seen["steps"] > 4 and seen["bytes"]
+
+
+STEP = """
+import torch
+net = torch.nn.Linear(8, 4)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def step():
+    def one(x):
+        optimizer.zero_grad()
+        loss = net(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        return loss
+    return one, torch.ones(2, 8)
+"""
+
+
+def test_the_estimate_of_a_training_step_has_the_regions_of_the_compiled_one(capsys, place):
+    (place / "trained.py").write_text(STEP)
+    given = ("trained.py:step", "--gradients", "--threads", "1")
+    code, seen = facts(capsys, "estimate", *given, "--seconds", "0.02")
+    assert code == 0 and seen["breaks"] == 0 and seen["bytes"] < seen["bytes_unfused"]
+    _, compiled = facts(capsys, "explain", *given)
+    assert compiled["graph_break_count"] == 0 and seen["steps"] == sum(
+        len([s for s in plans.parse(plan).steps if not s.once]) for plan in compiled["plans"]
+    )
+
+
+def test_code_that_waits_is_made_when_it_is_run():
+    def fn(x, n):
+        return (x.softmax(-1) * n).sum(0)
+
+    compiled, x = torchbolt.compile(fn), torch.randn(4, 8)
+    _C._let_code_wait(True)
+    try:
+        first = compiled(x, 2)
+    finally:
+        _C._let_code_wait(False)
+    assert torch.equal(first, fn(x, 2))
+    for size in (4, 4, 5, 6):
+        x = torch.randn(size, 8)
+        torch.testing.assert_close(compiled(x, 3), fn(x, 3))
 
 
 def test_an_operator_that_a_plan_leaves_takes_what_it_took():
