@@ -14,6 +14,7 @@
 #include "record/convert.h"
 #include "record/operator_facts.h"
 #include "run/attempt.h"
+#include "run/profiled.h"
 #include "run/stopwatch.h"
 #include "support/symbols.h"
 
@@ -263,7 +264,8 @@ void Execution::run(std::span<const PreparedStep> steps) {
     const size_t next = std::max(behind, end_of_write_backs(steps, i));
     auto run_these = [&] { next == behind ? run(steps[i]) : run_copies(i, next); };
     if (is_watched) {
-      RECORD_FUNCTION(steps[i].name.c_str(), c10::ArrayRef<const c10::IValue>{});
+      at::RecordFunction shown(at::RecordScope::FUNCTION);
+      show(shown, steps[i], p_, *shapes_);
       run_these();
     } else {
       run_these();
