@@ -223,3 +223,53 @@ def test_a_second_pass_raises_before_it_comes_to_earlier_results():
     seen = []
     check(use)
     assert seen == [True] * len(seen)
+
+
+def test_a_pass_goes_past_what_was_saved_for_another_and_updated():
+    """A GAN's losses in one function: its second pass does not read the discriminator that the first one's step wrote to."""
+    torch.manual_seed(0)
+    generator, critic = (
+        torch.nn.Linear(4, 4),
+        torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Tanh(), torch.nn.Linear(8, 1)),
+    )
+    parameters = [*generator.parameters(), *critic.parameters()]
+    begin = [p.detach().clone() for p in parameters]
+
+    def losses(x, z):
+        fake = generator(z)
+        return (critic(fake.detach()) - critic(x)).mean(), fake
+
+    def trained(losses):
+        torch.manual_seed(1)
+        with torch.no_grad():
+            for p, b in zip(parameters, begin):
+                p.copy_(b)
+        optimizers = [torch.optim.Adam(m.parameters(), 1e-2) for m in (critic, generator)]
+        for _ in range(4):
+            loss, fake = losses(torch.randn(3, 4), torch.randn(3, 4))
+            for optimizer, made in zip(optimizers, (lambda: loss, lambda: -critic(fake).mean())):
+                optimizer.zero_grad()
+                made().backward()
+                optimizer.step()
+        return [p.detach().clone() for p in parameters]
+
+    for ours, theirs in zip(trained(torchbolt.compile(losses)), trained(losses)):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_what_a_pass_reads_and_was_written_to_still_raises():
+    weight = torch.randn(4, 4, requires_grad=True)
+
+    def fn(x):
+        y = x @ weight
+        return y.detach().tanh() @ weight, y.sigmoid()
+
+    for each in (fn, torchbolt.compile(fn)):
+        for _ in range(3):
+            x = torch.randn(2, 4, requires_grad=True)
+            first, second = each(x)
+            first.sum().backward()
+            with torch.no_grad():
+                weight.add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                second.sum().backward()
