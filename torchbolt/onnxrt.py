@@ -3,7 +3,8 @@
 
 Both are asked for only when a program names this backend. A region stays with eager's operators where a model would do
 something else than the region does: it writes to its inputs, gives a view of one, takes numbers that differ between
-calls, needs gradients, lies on another device than the processor, or has a dtype that numpy does not know.
+calls, needs gradients, lies on another device than the processor, or computes in a dtype that numpy does not know
+(which ONNX Runtime has few kernels for).
 """
 
 from __future__ import annotations
@@ -79,7 +80,9 @@ def _like(tensor, stride):
 
 
 def _stays(gm, inputs) -> bool:
-    return not all(map(_is_plain, inputs)) or any(map(_shares_memory, gm.graph.nodes))
+    made = (node.meta["val"] for node in gm.graph.nodes if isinstance(node.meta.get("val"), torch.Tensor))
+    known = all(map(_is_plain, inputs)) and all(value.dtype in _DTYPES for value in made)
+    return not known or any(map(_shares_memory, gm.graph.nodes))
 
 
 def _is_plain(value) -> bool:

@@ -121,7 +121,7 @@ def viewed(x):
 
 
 @pytest.mark.skipif(not HAS_ONNX, reason="ONNX Runtime, or what torch exports with, is not installed")
-@pytest.mark.parametrize("case", ["net", "written", "viewed", "sizes", "integers"])
+@pytest.mark.parametrize("case", ["net", "written", "viewed", "sizes", "integers", "halves"])
 def test_onnxrt_gives_eagers_results(case):
     made = {
         "net": (Net().eval(), [torch.randn(2, 3, 8, 8)]),
@@ -129,6 +129,7 @@ def test_onnxrt_gives_eagers_results(case):
         "viewed": (viewed, [torch.randn(3, 3)]),
         "sizes": (fn, [torch.randn(n, 4) for n in (3, 5, 6)]),
         "integers": (lambda x: x * 2 + 1, [torch.arange(5)]),
+        "halves": (lambda x: x.to(torch.bfloat16) * 2, [torch.randn(5)]),
     }
     target, inputs = made[case]
     compiled = torchbolt.compile(target, backend="onnxrt")
