@@ -68,26 +68,12 @@ std::vector<BufferAccess> accesses(const Kernel& k) {
   return out;
 }
 
-namespace {
-template <typename F>
-void each_operand(const Expr& e, F&& f) {
-  for (ExprId a : e.args) f(a);
-  for (const GatherTerm& g : e.gather) f(g.value);
-  if (e.mask != kNone) f(e.mask);
-}
-template <typename F>
-void each_operand(const Store& s, F&& f) {
-  f(s.value);
-  for (const GatherTerm& g : s.gather) f(g.value);
-  if (s.mask != kNone) f(s.mask);
-}
-}  // namespace
-
-std::vector<int> reduction_levels(const Kernel& k) {
+std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& follows) {
   std::vector<int> level(k.exprs.size(), 0);
   for (size_t i = 0; i < k.exprs.size(); ++i) {
     each_operand(k.exprs[i], [&](ExprId a) { level[i] = std::max(level[i], level[a]); });
-    if (k.exprs[i].kind == ExprKind::Reduce) ++level[i];
+    const bool beside = !follows.empty() && follows[i] != kNone;
+    if (k.exprs[i].kind == ExprKind::Reduce && !beside) ++level[i];
   }
   return level;
 }

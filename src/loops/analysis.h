@@ -27,8 +27,9 @@ BOLT_API std::vector<BufferAccess> accesses(const Kernel& k);
 
 /// How many reductions in a row each expression waits for: 0 before any, 1 for the first reduction's result
 /// and what uses it, and so on. A schedule that keeps nothing needs one sweep over the reduced dimensions for
-/// each level.
-BOLT_API std::vector<int> reduction_levels(const Kernel& k);
+/// each level. `follows`, by expression: of a sum, the maximum that it is computed beside, in one sweep, so
+/// that it stays at that one's level, or kNone. Empty: there is no such sum.
+BOLT_API std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& follows = {});
 
 /// Per expression: is it used by an expression or store that must wait for a reduction which it itself does
 /// not wait for (the loads of softmax)? Those are kept for the row or computed again.

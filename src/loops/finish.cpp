@@ -31,20 +31,13 @@ class Finisher {
   // ---- what is used ----
 
   void use(ExprId id) {
-    if (id == kNone || used_[id]) return;
+    if (used_[id]) return;
     used_[id] = true;
-    const Expr& e = draft_.exprs[id];
-    for (ExprId a : e.args) use(a);
-    for (const GatherTerm& g : e.gather) use(g.value);
-    use(e.mask);
+    each_operand(draft_.exprs[id], [this](ExprId a) { use(a); });
   }
   void drop_unused() {
     used_.assign(draft_.exprs.size(), false);
-    for (const Store& s : draft_.stores) {
-      use(s.value);
-      use(s.mask);
-      for (const GatherTerm& g : s.gather) use(g.value);
-    }
+    for (const Store& s : draft_.stores) each_operand(s, [this](ExprId a) { use(a); });
   }
 
   void collect_indices() {
@@ -241,8 +234,7 @@ class Finisher {
     emit_exprs();
     for (Store s : draft_.stores) {
       s.index = rename(s.index);
-      s.value = id_[s.value];
-      for (GatherTerm& g : s.gather) g.value = id_[g.value];
+      each_operand(s, [this](ExprId& a) { a = id_[a]; });
       kernel_.stores.push_back(std::move(s));
     }
     emit_buffers();
@@ -258,9 +250,7 @@ class Finisher {
       if (!used_[i]) continue;
       Expr e = std::move(draft_.exprs[i]);
       if (e.kind == ExprKind::Load || e.kind == ExprKind::Index) e.index = rename(e.index);
-      for (ExprId& a : e.args) a = id_[a];
-      for (GatherTerm& g : e.gather) g.value = id_[g.value];
-      if (e.mask != kNone) e.mask = id_[e.mask];
+      each_operand(e, [this](ExprId& a) { a = id_[a]; });
       e.reduce_dims = rename(e.reduce_dims);
       e.dims = rename(e.dims);
       id_[i] = static_cast<ExprId>(kernel_.exprs.size());

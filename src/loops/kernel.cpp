@@ -61,9 +61,8 @@ uint32_t Kernel::varies(Sym index) const {
 
 uint32_t Kernel::dims_of(const Store& st) const {
   if (st.scatters()) return (1u << dims.size()) - 1;
-  uint32_t mask = varies(st.index) | exprs[st.value].dims;
-  for (const GatherTerm& g : st.gather) mask |= exprs[g.value].dims;
-  if (st.mask != kNone) mask |= exprs[st.mask].dims;
+  uint32_t mask = varies(st.index);
+  each_operand(st, [&](ExprId a) { mask |= exprs[a].dims; });
   return mask;
 }
 
@@ -88,27 +87,11 @@ bool Kernel::has_checks() const {
 }
 
 uint32_t dims_of(const Kernel& k, const Expr& e) {
+  if (e.kind == ExprKind::Acc) return (1u << k.dims.size()) - 1;
   uint32_t mask = 0;
-  switch (e.kind) {
-    case ExprKind::Const: break;
-    case ExprKind::Index: mask = k.varies(e.index); break;
-    case ExprKind::Load:
-      mask = k.varies(e.index);
-      for (const GatherTerm& g : e.gather) mask |= k.exprs[g.value].dims;
-      if (e.mask != kNone) mask |= k.exprs[e.mask].dims;
-      break;
-    case ExprKind::Acc: mask = (1u << k.dims.size()) - 1; break;
-    case ExprKind::Op:
-    case ExprKind::Cast:
-    case ExprKind::Check:
-    case ExprKind::Reduce:
-      for (ExprId a : e.args) mask |= k.exprs[a].dims;
-      if (e.mask != kNone) mask |= k.exprs[e.mask].dims;
-      mask &= ~e.reduce_dims;
-      break;
-    case ExprKind::Scan: mask = k.exprs[e.args[0]].dims | e.reduce_dims; break;
-  }
-  return mask;
+  if (e.kind == ExprKind::Load || e.kind == ExprKind::Index) mask = k.varies(e.index);
+  each_operand(e, [&](ExprId a) { mask |= k.exprs[a].dims; });
+  return e.kind == ExprKind::Scan ? mask | e.reduce_dims : mask & ~e.reduce_dims;
 }
 
 ExprId Kernel::add(Expr e) {

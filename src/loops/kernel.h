@@ -134,6 +134,18 @@ struct Store {
   bool combines() const { return scatters() && into != Into::Last; }
 };
 
+/// Calls `f` with every expression that an Expr or a Store takes. Where that is not const, f may put another
+/// in its place.
+template <typename Taker, typename F>
+void each_operand(Taker& e, F&& f) {
+  if constexpr (requires { e.args; })
+    for (auto& a : e.args) f(a);
+  else
+    f(e.value);
+  if (e.mask != kNone) f(e.mask);
+  for (auto& g : e.gather) f(g.value);
+}
+
 struct BOLT_API Kernel {
   std::string name;       // readable and unique in its program: "add_layer_norm_3"
   std::vector<Dim> dims;  // outermost first, in the order of the output's memory

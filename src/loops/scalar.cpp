@@ -148,9 +148,7 @@ uint32_t ExprList::dims_of(const Expr& e) const {
   uint32_t mask = 0;
   if (e.kind == ExprKind::Acc) return space_.all();
   if (e.kind == ExprKind::Load || e.kind == ExprKind::Index) mask = space_.mask(e.index);
-  for (const GatherTerm& g : e.gather) mask |= exprs_[g.value].dims;
-  if (e.mask != kNone) mask |= exprs_[e.mask].dims;
-  for (ExprId a : e.args) mask |= exprs_[a].dims;
+  each_operand(e, [&](ExprId a) { mask |= exprs_[a].dims; });
   return e.kind == ExprKind::Scan ? mask | e.reduce_dims : mask & ~e.reduce_dims;
 }
 

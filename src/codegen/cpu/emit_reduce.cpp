@@ -38,15 +38,12 @@ llvm::AllocaInst* Emitter::slot(llvm::Type* type) {
 
 // The reductions that the value needs, not looking behind them.
 void Emitter::ancestors(ExprId id, std::vector<ExprId>* reduces) const {
-  auto visit = [&](ExprId a) {
+  each_operand(expr(id), [&](ExprId a) {
     if (expr(a).kind == ExprKind::Reduce)
       reduces->push_back(a);
     else
       ancestors(a, reduces);
-  };
-  for (ExprId a : expr(id).args) visit(a);
-  if (expr(id).mask != loops::kNone) visit(expr(id).mask);
-  for (const loops::GatherTerm& g : expr(id).gather) visit(g.value);
+  });
 }
 
 int Emitter::reduce_depth(ExprId id) {

@@ -170,10 +170,7 @@ class Chooser {
     std::vector<char> reduces(k_.exprs.size(), 0);
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       const Expr& e = k_.exprs[i];
-      auto use = [&](loops::ExprId a) { reduces[i] |= reduces[static_cast<size_t>(a)]; };
-      for (loops::ExprId a : e.args) use(a);
-      if (e.mask != loops::kNone) use(e.mask);
-      for (const loops::GatherTerm& g : e.gather) use(g.value);
+      each_operand(e, [&](loops::ExprId a) { reduces[i] |= reduces[static_cast<size_t>(a)]; });
       if (e.kind != ExprKind::Reduce) continue;
       if (reduces[i]) return true;
       reduces[i] = 1;
@@ -342,9 +339,7 @@ class Chooser {
         used[i] &= ~used[i] + 1;  // from now on only its first sweep computes its operands
       }
       const uint64_t passed = e.kind == ExprKind::Reduce ? uint64_t{1} << std::min(depth_[i], 62) : used[i];
-      for (loops::ExprId a : e.args) use(a, passed);
-      if (e.mask != loops::kNone) use(e.mask, passed);
-      for (const loops::GatherTerm& g : e.gather) use(g.value, passed);
+      each_operand(e, [&](loops::ExprId a) { use(a, passed); });
     }
     if (!s_.kept.empty()) s_.row_elements = elements;
   }

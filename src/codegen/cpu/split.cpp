@@ -65,9 +65,9 @@ class Splitter {
   bool needs_reduction(ExprId id) const {
     const Expr& e = k_.exprs[static_cast<size_t>(id)];
     if (e.kind == ExprKind::Reduce) return true;
-    auto any = [&](ExprId a) { return needs_reduction(a); };
-    return std::any_of(e.args.begin(), e.args.end(), any) || (e.mask != loops::kNone && any(e.mask)) ||
-           std::any_of(e.gather.begin(), e.gather.end(), [&](const auto& g) { return any(g.value); });
+    bool any = false;
+    each_operand(e, [&](ExprId a) { any = any || needs_reduction(a); });
+    return any;
   }
 
   int64_t size(int d) const { return k_.dims[static_cast<size_t>(d)].size.value(); }
@@ -155,9 +155,7 @@ class Splitter {
     }
     auto same = [](int d) { return Kernel::dim(d); };
     for (loops::Store& s : k.stores) {
-      s.value = copy(k, s.value, same, &place);
-      for (loops::GatherTerm& g : s.gather) g.value = copy(k, g.value, same, &place);
-      if (s.mask != loops::kNone) s.mask = copy(k, s.mask, same, &place);
+      each_operand(s, [&](ExprId& a) { a = copy(k, a, same, &place); });
     }
     return normalise(k);
   }
@@ -167,9 +165,7 @@ class Splitter {
     ExprId& known = (*place)[static_cast<size_t>(id)];
     if (known != loops::kNone) return known;
     Expr e = k_.exprs[static_cast<size_t>(id)];
-    for (ExprId& a : e.args) a = copy(k, a, at, place);
-    if (e.mask != loops::kNone) e.mask = copy(k, e.mask, at, place);
-    for (loops::GatherTerm& g : e.gather) g.value = copy(k, g.value, at, place);
+    each_operand(e, [&](ExprId& a) { a = copy(k, a, at, place); });
     e.index = substitute(e.index, [&](Sym symbol) {
       for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
         if (symbol == Kernel::dim(d)) return at(d);

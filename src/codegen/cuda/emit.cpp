@@ -665,10 +665,7 @@ class CudaEmitter {
     for (size_t i = lanes.size(); i-- > 0;) {
       if (!wanted[static_cast<size_t>(lanes[i])] || in_shared(lanes[i])) continue;
       again.insert(again.begin(), lanes[i]);
-      const Expr& e = expr(lanes[i]);
-      for (ExprId a : e.args) wanted[static_cast<size_t>(a)] = true;
-      for (const GatherTerm& g : e.gather) wanted[static_cast<size_t>(g.value)] = true;
-      if (e.mask != kNone) wanted[static_cast<size_t>(e.mask)] = true;
+      each_operand(expr(lanes[i]), [&](ExprId a) { wanted[static_cast<size_t>(a)] = true; });
     }
     lane_loop(again, sums, {}, {});
   }

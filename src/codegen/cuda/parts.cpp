@@ -48,9 +48,7 @@ class Copy {
     if (known == kNone && given) known = given(*this, id);
     if (known != kNone) return known;
     Expr e = from_.exprs[static_cast<size_t>(id)];
-    for (ExprId& a : e.args) a = expr(a);
-    if (e.mask != kNone) e.mask = expr(e.mask);
-    for (loops::GatherTerm& g : e.gather) g.value = expr(g.value);
+    each_operand(e, [&](ExprId& a) { a = expr(a); });
     e.index = index(e.index);
     if (e.buffer >= 0) e.buffer = buffer(e.buffer);
     e.reduce_dims <<= shift_;
@@ -58,9 +56,7 @@ class Copy {
   }
   void store(const loops::Store& st) {
     loops::Store s = st;
-    s.value = expr(st.value);
-    if (s.mask != kNone) s.mask = expr(s.mask);
-    for (loops::GatherTerm& g : s.gather) g.value = expr(g.value);
+    each_operand(s, [&](ExprId& a) { a = expr(a); });
     s.index = index(s.index);
     s.buffer = buffer(s.buffer);
     made_.stores.push_back(std::move(s));
@@ -191,25 +187,14 @@ class Splitter {
     return p;
   }
 
-  template <typename F>
-  static void each_operand(const Expr& e, F&& f) {
-    for (ExprId a : e.args) f(a);
-    for (const loops::GatherTerm& g : e.gather) f(g.value);
-    if (e.mask != kNone) f(e.mask);
-  }
-
   /// Reductions still to be made that wait for no other, over the dimensions of the first. Sets `several_`
   /// where others run over other dimensions.
   std::vector<ExprId> next_group() {
     std::vector<char> live(k_.exprs.size(), 0), waits(k_.exprs.size(), 0);
-    for (const loops::Store& s : k_.stores) {
-      live[static_cast<size_t>(s.value)] = 1;
-      if (s.mask != kNone) live[static_cast<size_t>(s.mask)] = 1;
-      for (const loops::GatherTerm& g : s.gather) live[static_cast<size_t>(g.value)] = 1;
-    }
+    auto mark = [&](ExprId id) { live[static_cast<size_t>(id)] = 1; };
+    for (const loops::Store& s : k_.stores) each_operand(s, mark);
     for (size_t i = k_.exprs.size(); i-- > 0;)
-      if (live[i] && !known(static_cast<ExprId>(i)))
-        each_operand(k_.exprs[i], [&](ExprId a) { live[static_cast<size_t>(a)] = 1; });
+      if (live[i] && !known(static_cast<ExprId>(i))) each_operand(k_.exprs[i], mark);
     std::vector<ExprId> group;
     several_ = false;
     pending_ = 0;
@@ -449,13 +434,10 @@ class Splitter {
     for (const loops::Store& s : k_.stores) {
       uint32_t dims = k_.varies(s.index);
       bool late = false;
-      auto add = [&](ExprId id) {
+      each_operand(s, [&](ExprId id) {
         dims |= expr(id).dims;
         late |= waits[static_cast<size_t>(id)] != 0;
-      };
-      add(s.value);
-      if (s.mask != kNone) add(s.mask);
-      for (const loops::GatherTerm& g : s.gather) add(g.value);
+      });
       late |= (dims & reduced) == 0;
       if (late && (dims & reduced)) return {};
       if (!late && reads(s.buffer)) return {};  // the late ones, too, and then it is another value

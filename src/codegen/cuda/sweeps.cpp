@@ -17,12 +17,6 @@ using loops::kNone;
 
 namespace {
 
-template <typename T, typename F>
-void each_operand(const T& e, F&& f) {
-  for (const loops::GatherTerm& g : e.gather) f(g.value);
-  if (e.mask != kNone) f(e.mask);
-}
-
 /// The maximum m that a sum of exp(x - m) over the same elements x subtracts, or kNone.
 ExprId largest_in(const Kernel& k, const Expr& sum) {
   auto expr = [&](ExprId id) -> const Expr& { return k.exprs[static_cast<size_t>(id)]; };
@@ -53,17 +47,6 @@ std::vector<ExprId> sums_that_follow(const Kernel& k, const Schedule& s) {
   return follows;
 }
 
-std::vector<int> levels(const Kernel& k, const std::vector<ExprId>& follows) {
-  std::vector<int> level(k.exprs.size(), 0);
-  for (size_t i = 0; i < k.exprs.size(); ++i) {
-    auto behind = [&](ExprId a) { level[i] = std::max(level[i], level[static_cast<size_t>(a)]); };
-    for (ExprId a : k.exprs[i].args) behind(a);
-    each_operand(k.exprs[i], behind);
-    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone) ++level[i];
-  }
-  return level;
-}
-
 class Planner {
  public:
   Planner(const Kernel& k, const Schedule& s)
@@ -71,7 +54,7 @@ class Planner {
         s_(s),
         elements_(element_dims(k, s)),
         follows_(sums_that_follow(k, s)),
-        level_(levels(k, follows_)),
+        level_(loops::reduction_levels(k, follows_)),
         live_(live()) {}
 
   Sweeps run() {
@@ -98,15 +81,9 @@ class Planner {
   std::vector<bool> live() const {
     std::vector<bool> live(k_.exprs.size(), false);
     auto mark = [&](ExprId id) { live[static_cast<size_t>(id)] = true; };
-    for (const loops::Store& st : k_.stores) {
-      mark(st.value);
-      each_operand(st, mark);
-    }
-    for (size_t i = k_.exprs.size(); i-- > 0;) {
-      if (!live[i]) continue;
-      for (ExprId a : k_.exprs[i].args) mark(a);
-      each_operand(k_.exprs[i], mark);
-    }
+    for (const loops::Store& st : k_.stores) each_operand(st, mark);
+    for (size_t i = k_.exprs.size(); i-- > 0;)
+      if (live[i]) each_operand(k_.exprs[i], mark);
     return live;
   }
 
@@ -114,11 +91,8 @@ class Planner {
   int last_of_elements() const {
     int last = 0;
     auto stored = [&](ExprId id) { last = std::max(last, level_[static_cast<size_t>(id)]); };
-    for (const loops::Store& st : k_.stores) {
-      if (!(k_.dims_of(st) & elements_)) continue;
-      stored(st.value);
-      each_operand(st, stored);
-    }
+    for (const loops::Store& st : k_.stores)
+      if (k_.dims_of(st) & elements_) each_operand(st, stored);
     for (size_t i = 0; i < k_.exprs.size(); ++i)
       if (live_[i] && k_.exprs[i].kind == ExprKind::Reduce) last = std::max(last, level_[i] - 1);
     return last;
@@ -153,12 +127,8 @@ class Planner {
         sweep.before.push_back(id);
       }
     }
-    if (stores) {
-      for (const loops::Store& st : k_.stores) {
-        want(st.value);
-        each_operand(st, want);
-      }
-    }
+    if (stores)
+      for (const loops::Store& st : k_.stores) each_operand(st, want);
     for (size_t i = k_.exprs.size(); i-- > 0;) {
       const ExprId id = static_cast<ExprId>(i);
       if (!wanted[i]) continue;
@@ -167,7 +137,6 @@ class Planner {
         continue;
       }
       sweep.needed.push_back(id);
-      for (ExprId a : k_.exprs[i].args) want(a);
       each_operand(k_.exprs[i], want);
     }
     std::reverse(sweep.needed.begin(), sweep.needed.end());
@@ -198,7 +167,7 @@ bool is_of_one_row(const Kernel& k, const Schedule& s, const Expr& e) {
 }
 
 int reducing_sweeps(const Kernel& k, const Schedule& s) {
-  const std::vector<int> level = levels(k, sums_that_follow(k, s));
+  const std::vector<int> level = loops::reduction_levels(k, sums_that_follow(k, s));
   return *std::max_element(level.begin(), level.end());
 }
 

@@ -220,12 +220,10 @@ Kernel with_bias(const Kernel& k, DType dtype, Sym stride) {
   out.buffers = k.buffers;
   out.buffers.insert(out.buffers.begin(), {dtype, loops::BufferRole::In, "bias"});
   std::vector<ExprId> id(k.exprs.size());
-  auto renamed = [&](ExprId e) { return e == loops::kNone ? e : id[static_cast<size_t>(e)]; };
+  auto rename = [&](ExprId& e) { e = id[static_cast<size_t>(e)]; };
   for (size_t i = 0; i < k.exprs.size(); ++i) {
     Expr e = k.exprs[i];
-    for (ExprId& a : e.args) a = renamed(a);
-    for (loops::GatherTerm& g : e.gather) g.value = renamed(g.value);
-    e.mask = renamed(e.mask);
+    each_operand(e, rename);
     if (e.kind == ExprKind::Load) ++e.buffer;
     const bool acc = e.kind == ExprKind::Acc;
     id[i] = out.add(std::move(e));
@@ -252,9 +250,7 @@ Kernel with_bias(const Kernel& k, DType dtype, Sym stride) {
   }
   for (loops::Store s : k.stores) {
     ++s.buffer;
-    s.value = renamed(s.value);
-    s.mask = renamed(s.mask);
-    for (loops::GatherTerm& g : s.gather) g.value = renamed(g.value);
+    each_operand(s, rename);
     out.stores.push_back(std::move(s));
   }
   return out;
