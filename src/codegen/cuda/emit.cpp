@@ -22,7 +22,6 @@
 #include "codegen/cuda/ops.h"
 #include "codegen/cuda/parts.h"
 #include "codegen/cuda/prelude.h"
-#include "codegen/cuda/sweeps.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 
@@ -42,12 +41,7 @@ std::string str(int64_t n) { return std::to_string(n); }
 class CudaEmitter {
  public:
   CudaEmitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
-      : k_(k),
-        s_(s),
-        most_(most),
-        numbers_(numbers),
-        elements_(element_dims(k, s)),
-        sweeps_(plan_sweeps(k, s)) {}
+      : k_(k), s_(s), most_(most), numbers_(numbers), elements_(element_dims(k, s)) {}
 
   std::string run(const std::string& name) {
     signature(name);
@@ -62,7 +56,7 @@ class CudaEmitter {
   bool pointwise() const { return s_.pointwise(); }
   const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
   const loops::Store& store_of(int i) const { return k_.stores[static_cast<size_t>(i)]; }
-  bool kept(ExprId id) const { return sweeps_.kept[static_cast<size_t>(id)]; }
+  bool kept(ExprId id) const { return s_.sweeps.kept[static_cast<size_t>(id)]; }
   DType dtype_of(int buffer) const { return k_.buffers[static_cast<size_t>(buffer)].dtype; }
   Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
   bool along_row(uint32_t dims) const { return dims & elements_; }
@@ -390,8 +384,8 @@ class CudaEmitter {
     if (s_.in_shared) line("extern __shared__ uint4 kept_rows[];");
     if (s_.in_shared) line("char* const kept = reinterpret_cast<char*>(kept_rows);");
     for (size_t i = 0; i < k_.exprs.size(); ++i)
-      if (sweeps_.kept[i]) keep(static_cast<ExprId>(i));
-    for (const Sweep& sweep : sweeps_.list) this->sweep(sweep, &sweep == &sweeps_.list.back());
+      if (s_.sweeps.kept[i]) keep(static_cast<ExprId>(i));
+    for (const Sweep& sweep : s_.sweeps.list) this->sweep(sweep, &sweep == &s_.sweeps.list.back());
     if (k_.has_checks()) line("if (missed) *report = 1;");
     if (s_.cluster > 1) line("cluster_wait();");
   }
@@ -515,7 +509,7 @@ class CudaEmitter {
 
   void sweep(const Sweep& sweep, bool last) {
     ++sweep_;
-    const bool stores = sweep_ == sweeps_.stores;
+    const bool stores = sweep_ == s_.sweeps.stores;
     work(sweep.before, {}, {});
     if (pointwise()) {
       elements(sweep, stores);
@@ -526,7 +520,7 @@ class CudaEmitter {
       s_.scans ? scan_row(sweep, stores) : along_row(sweep, stores);
       for (ExprId id : sweep.reductions) result(id);
       // What others read of this block must stay until they have.
-      if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(sweeps_.list.size())) line("cluster_arrive();");
+      if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(s_.sweeps.list.size())) line("cluster_arrive();");
     }
     if (last) work({}, {}, stores_at(false));
   }
@@ -644,7 +638,7 @@ class CudaEmitter {
     const std::string only = s_.shifted && vector_in_row() ? "if (!(" + beyond_row(first) + ")) " : "";
     line(only + a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
   }
-  ExprId followed_by(ExprId sum) const { return sweeps_.follows[static_cast<size_t>(sum)]; }
+  ExprId followed_by(ExprId sum) const { return s_.sweeps.follows[static_cast<size_t>(sum)]; }
   /// The maximum that a sum follows was `before` and is `now`.
   void scale(ExprId sum, const std::string& before, const std::string& now) {
     line("a" + str(sum) + " = scaled(a" + str(sum) + ", " + before + ", " + now + ");");
@@ -827,7 +821,6 @@ class CudaEmitter {
   const int most_;  // launches that one may be; 0: it is no list
   const std::vector<char>& numbers_;
   const uint32_t elements_;
-  const Sweeps sweeps_;
   std::string out_;
   int depth_ = 0;
   int sweep_ = -1;

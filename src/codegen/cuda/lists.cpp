@@ -56,9 +56,9 @@ std::optional<ListForm> list_form(const Kernel& kernel, ScheduleOptions options)
   if (!form.symbols.empty()) options.split = kernel.dims[0].size.value() >= kWorthElements;
   form.parts = parts(k, options);
   for (const Part& part : form.parts.list) {
-    const Schedule s = schedule(part.kernel, options);
+    Schedule s = schedule(part.kernel, options);
     if (s.cluster > 1) return std::nullopt;
-    form.schedules.push_back(s);
+    form.schedules.push_back(std::move(s));
     form.most.push_back(most_of(part.kernel));
     if (form.most.back() < 2) return std::nullopt;
   }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <optional>
 
-#include "codegen/cuda/sweeps.h"
 #include "loops/analysis.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
@@ -444,6 +443,7 @@ Schedule schedule(const Kernel& k, const ScheduleOptions& options) {
     schedule_rows(k, options, &s);
   else
     schedule_points(k, options, &s);
+  s.sweeps = plan_sweeps(k, s);
   return s;
 }
 
@@ -456,10 +456,9 @@ int64_t turns_of(const Kernel& k, const Schedule& s) {
 int64_t shared_bytes(const Kernel& k, const Schedule& s) {
   if (!s.in_shared) return 0;
   const int64_t turns = turns_of(k, s);
-  const Sweeps sweeps = plan_sweeps(k, s);
   int64_t bytes = 0;
   for (size_t i = 0; i < k.exprs.size(); ++i)
-    if (sweeps.kept[i]) bytes += turns * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
+    if (s.sweeps.kept[i]) bytes += turns * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
   return bytes;
 }
 

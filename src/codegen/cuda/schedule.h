@@ -36,6 +36,7 @@
 #include <string>
 #include <vector>
 
+#include "codegen/cuda/sweeps.h"
 #include "loops/kernel.h"
 
 namespace bolt::codegen::cuda {
@@ -64,6 +65,7 @@ struct Schedule {
   Sym count = 0;   // of what the grid counts: points, rows; vectors of them where these lie side by side
   Sym blocks = 1;
   bool scans = false;
+  Sweeps sweeps;  // what a thread computes when
 
   bool pointwise() const { return way == Mapping::Points || way == Mapping::Tile; }
   /// Rows that the threads of a block work on at once.

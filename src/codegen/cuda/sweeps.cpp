@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "codegen/cuda/schedule.h"
 #include "loops/analysis.h"
 
 namespace bolt::codegen::cuda {
@@ -34,16 +35,18 @@ ExprId largest_in(const Kernel& k, const Expr& sum) {
 
 /// A row that is held is as quickly looked at again.
 std::vector<ExprId> sums_that_follow(const Kernel& k, const Schedule& s) {
-  const std::vector<ExprId> none(k.exprs.size(), kNone);
-  if (s.way != Mapping::Block || s.held || s.in_shared || s.scans) return none;
+  std::vector<ExprId> follows(k.exprs.size(), kNone);
+  if (s.way != Mapping::Block || s.held || s.in_shared || s.scans) return follows;
   const std::vector<int> level = loops::reduction_levels(k);
-  std::vector<ExprId> follows = none;
-  for (size_t i = 0; i < k.exprs.size(); ++i) follows[i] = largest_in(k, k.exprs[i]);
+  std::vector<bool> stays(k.exprs.size() + 1, false);  // by level: the sweep of another reduction
+  for (size_t i = 0; i < k.exprs.size(); ++i) {
+    follows[i] = largest_in(k, k.exprs[i]);
+    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone)
+      stays[static_cast<size_t>(level[i])] = true;
+  }
   // A sweep that stays for another reduction may as well do these.
   for (size_t i = 0; i < k.exprs.size(); ++i)
-    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone)
-      for (size_t sum = 0; sum < k.exprs.size(); ++sum)
-        if (follows[sum] != kNone && level[sum] == level[i]) follows[sum] = kNone;
+    if (stays[static_cast<size_t>(level[i])]) follows[i] = kNone;
   return follows;
 }
 

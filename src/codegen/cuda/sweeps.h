@@ -10,9 +10,11 @@
 
 #include <vector>
 
-#include "codegen/cuda/schedule.h"
+#include "loops/kernel.h"
 
 namespace bolt::codegen::cuda {
+
+struct Schedule;
 
 struct Sweep {
   std::vector<loops::ExprId> before;      // one value per row, known before the sweep
@@ -37,6 +39,7 @@ bool is_of_one_row(const loops::Kernel& k, const Schedule& s, const loops::Expr&
 /// How many sweeps over elements there are before one that only stores.
 int reducing_sweeps(const loops::Kernel& k, const Schedule& s);
 
+/// The last thing that a schedule decides (Schedule::sweeps): it rests on all the rest.
 Sweeps plan_sweeps(const loops::Kernel& k, const Schedule& s);
 
 }  // namespace bolt::codegen::cuda
