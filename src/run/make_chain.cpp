@@ -7,13 +7,13 @@
 #include "autograd/gradients.h"
 #include "autograd/pieces.h"
 #include "autograd/step.h"
-#include "device/device.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
+#include "run/make_step.h"
 #include "run/make_trained.h"
 #include "run/piece_sizes.h"
+#include "run/plan_options.h"
 #include "run/recorded.h"
-#include "run/step.h"
 #include "support/error.h"
 
 namespace bolt::run {
@@ -116,23 +116,20 @@ class Linking {
         throw_unsupported("a leaf made of a number, beside a backward pass that more is made behind");
     autograd::StepTape step =
         autograd::make_step(piece.tape, piece.results, budget, made_of_numbers(constants));
-    stages.enter("functionalize");
-    lower::Lowered lowered = lower::functionalize(
-        step.tape, step.wanted, {std::vector<bool>(step.tape.inputs.size()), constants}, known);
-    std::vector<PieceSizes::Layout> results;
-    for (size_t i = 0; i < piece.results.size(); ++i) {
-      results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
+    for (size_t i = 0; i < piece.results.size(); ++i)
       requires_grad_[static_cast<size_t>(piece.results[i])] = step.used_up[i] || step.leaves_made[i];
-    }
-    loops::PlanOptions options = device::options_of_devices();
-    options.fold_params = false;
-    options.bytes_apart = budget.one_block ? 0 : kBytesApart;
-    auto program = make_compiled(std::move(lowered), step.tape, step.wanted, known.open(), name + ", step",
-                                 options, stages);
+    Tape tape = record::copy_of(piece.tape);
+    std::vector<TensorId> wanted = piece.results;
+    const StepOf region_of = begin_step(tape, wanted, std::move(step));
+    stages.enter("functionalize");
+    lower::Lowered lowered =
+        lower::functionalize(tape, wanted, {std::vector<bool>(tape.inputs.size()), constants}, known);
+    std::vector<PieceSizes::Layout> results;
+    for (size_t i = 0; i < piece.results.size(); ++i)
+      results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
+    auto region = region_of(make_compiled(std::move(lowered), tape, wanted, known.open(), name + ", step",
+                                          plan_options_of_part(budget), stages));
     over.write_arguments(known);
-    auto region =
-        std::make_shared<WholeStep>(record::copy_of(piece.tape), piece.results, std::move(step.used_up),
-                                    std::move(step.leaves_made), std::move(step.leaves), std::move(program));
     return {region, sizes.end(over, known, *region, results)};
   }
 

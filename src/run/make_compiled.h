@@ -12,9 +12,6 @@
 
 namespace bolt::run {
 
-/// loops::PlanOptions::bytes_apart. Kernels on so much take longer than it takes to get the memory.
-constexpr int64_t kBytesApart = 2 << 20;
-
 /// Is code made when a call runs it first, and not with the plan? So it is for who wants to know plans alone.
 std::atomic<bool>& code_waits();
 

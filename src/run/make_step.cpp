@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "autograd/step.h"
 #include "lower/attention_masks.h"
 #include "record/recorder.h"
 #include "run/step.h"
@@ -18,14 +17,17 @@ StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
                                    made_of_numbers(recorded.constants));
       });
   recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });
-  auto run = std::make_shared<record::Tape>(std::exchange(recorded.tape, std::move(step.tape)));
-  std::vector<record::TensorId> wanted = std::exchange(recorded.wanted, std::move(step.wanted));
   for (size_t i : step.leaves)
     recorded.is_param[i] = false;  // every call changes it: nothing is computed beforehand
-  return [run = std::move(run), wanted = std::move(wanted), used_up = std::move(step.used_up),
-          leaves_made = std::move(step.leaves_made),
+  return begin_step(recorded.tape, recorded.wanted, std::move(step));
+}
+
+StepOf begin_step(record::Tape& tape, std::vector<record::TensorId>& wanted, autograd::StepTape step) {
+  auto run = std::make_shared<record::Tape>(std::exchange(tape, std::move(step.tape)));
+  return [run = std::move(run), given = std::exchange(wanted, std::move(step.wanted)),
+          used_up = std::move(step.used_up), leaves_made = std::move(step.leaves_made),
           leaves = std::move(step.leaves)](std::shared_ptr<Runnable> program) {
-    return std::make_shared<WholeStep>(std::move(*run), wanted, used_up, leaves_made, leaves,
+    return std::make_shared<WholeStep>(std::move(*run), given, used_up, leaves_made, leaves,
                                        std::move(program));
   };
 }

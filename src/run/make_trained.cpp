@@ -14,6 +14,7 @@
 #include "loops/space.h"
 #include "record/copy.h"
 #include "run/make_compiled.h"
+#include "run/plan_options.h"
 #include "run/recorded.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -350,12 +351,10 @@ class Making {
     const std::vector<bool> no_parameters(tape.inputs.size(), false);
     lower::Lowered lowered = lower::functionalize(copy, wanted, {no_parameters, constants}, sizes);
     note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
-    loops::PlanOptions options = device::options_of_devices();
-    options.fold_params = false;
-    options.bytes_apart = budget_.one_block ? 0 : kBytesApart;
     std::vector<int> free;
     if (std::string_view(part) == "forward") free = free_outputs(lowered, wanted);
-    return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), options, stages_, free);
+    return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), plan_options_of_part(budget_),
+                          stages_, free);
   }
 
   template <typename Text>

@@ -3,7 +3,6 @@
 
 #include "device/device.h"
 #include "run/choose_ways.h"
-#include "run/make_compiled.h"
 
 namespace bolt::run {
 namespace {
@@ -11,17 +10,31 @@ namespace {
 /// For choosing among ways to compute the same: by itself, and where the user asked for it.
 constexpr double kSecondsOfMeasuring = 0.3, kSecondsOfTuning = 5;
 
+/// loops::PlanOptions::bytes_apart. Kernels on so much take longer than it takes to get the memory.
+constexpr int64_t kBytesApart = 2 << 20;
+
+loops::PlanOptions options_for(const autograd::Budget& budget) {
+  loops::PlanOptions options = device::options_of_devices();
+  options.bytes_apart = budget.one_block ? 0 : kBytesApart;
+  return options;
+}
+
 }  // namespace
 
 loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices) {
-  loops::PlanOptions options = device::options_of_devices();
-  options.bytes_apart = recorded.budget.one_block ? 0 : kBytesApart;
+  loops::PlanOptions options = options_for(recorded.budget);
   if (!is_step) options.apart_on = device::hands_out_memory;
   if (recorded.measured || recorded.tuned)
     options.measuring =
         std::make_shared<cache::Allowance>(recorded.tuned ? kSecondsOfTuning : kSecondsOfMeasuring);
   options.tuned = recorded.tuned;
   if (recorded.tuned) options.merges = measured_merges(options, choices, recorded.name);
+  return options;
+}
+
+loops::PlanOptions plan_options_of_part(const autograd::Budget& budget) {
+  loops::PlanOptions options = options_for(budget);
+  options.fold_params = false;
   return options;
 }
 
