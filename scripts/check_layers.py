@@ -14,6 +14,7 @@ from pathlib import Path
 CORE = ["support", "cache", "graph", "loops", "codegen/common", "codegen/cpu", "codegen/cuda", "opt", "device/driver"]
 EXTENSION = [
     "python",
+    "device/host",
     "interp",
     "guard",
     "observe",
@@ -32,6 +33,8 @@ NAME_DEVICES = (
     *("graph/device_facts.", "graph/ir.", "graph/parser.", "graph/text."),
     *("codegen/", "opt/", "device/", "record/"),
 )
+# Of torch's devices, too: who is on the host asks what that means for a tensor (device/host/host.h).
+ASK_TORCH = ("codegen/", "device/", "record/convert.h", "autograd/fake.cpp")
 TOP = "module.cpp"  # the extension as Python sees it, above every folder
 FOREIGN = re.compile(r"^(Python\.h|torch/|ATen/|c10/|internal/pycore)")
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
@@ -63,6 +66,8 @@ def complaints(file: Path):
     for number, line in enumerate(file.read_text().splitlines(), 1):
         if "DeviceKind::" in line and not path.startswith(NAME_DEVICES):
             yield f"{file.relative_to(SRC.parent)}:{number}: what differs by device is a row of graph/device_facts.h"
+        if ".is_cpu()" in line and not path.startswith(ASK_TORCH):
+            yield f"{file.relative_to(SRC.parent)}:{number}: what a tensor's place means is asked in device/host/host.h"
         if not (match := INCLUDE.match(line)):
             continue
         target = stage_of(match[2])

@@ -10,6 +10,7 @@
 #include <numeric>
 
 #include "autograd/results.h"
+#include "device/host/host.h"
 
 namespace bolt::autograd {
 
@@ -130,7 +131,7 @@ bool prelu_backward(Call& c) {
 bool log_sigmoid(Call& c) {
   const Tensor t = c.tensor(0);
   c.give_like(t);
-  t.is_cpu() ? c.give_like(t) : c.give({0}, t.scalar_type());
+  device::is_processor(t.device()) ? c.give_like(t) : c.give({0}, t.scalar_type());
   return true;
 }
 
@@ -325,7 +326,7 @@ bool weighted_loss(Call& c) {
 /// float.
 at::ScalarType statistics_type(const Tensor& input, const Tensor& weight) {
   const at::ScalarType type = input.scalar_type();
-  if (!input.is_cpu()) return at::toOpMathType(type);
+  if (!device::is_processor(input.device())) return at::toOpMathType(type);
   const bool half = at::isReducedFloatingType(type);
   return half && weight.defined() && weight.scalar_type() == at::kFloat ? at::kFloat : type;
 }
@@ -360,7 +361,7 @@ bool layer_norm_backward(Call& c) {
 /// CUDA those that it was given.
 bool batch_norm(Call& c) {
   const Tensor input = c.tensor(0);
-  const int64_t kept = c.flag(5) || !input.is_cpu() ? input.size(1) : 0;
+  const int64_t kept = c.flag(5) || !device::is_processor(input.device()) ? input.size(1) : 0;
   c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
   for (int i = 0; i < 2; ++i) c.give({kept}, statistics_type(input, c.tensor(1)));
   return true;
@@ -381,8 +382,10 @@ bool batch_norm_backward(Call& c) {
 
 /// Only the CPU's kernels know channels that are last.
 void give_group_normal(Call& c, const Tensor& input) {
-  c.give_format(input.sizes(), input.is_cpu() ? input.suggest_memory_format() : at::MemoryFormat::Contiguous,
-                input.scalar_type());
+  c.give_format(
+      input.sizes(),
+      device::is_processor(input.device()) ? input.suggest_memory_format() : at::MemoryFormat::Contiguous,
+      input.scalar_type());
 }
 
 /// (input, weight, bias, N, C, HxW, groups, eps)
@@ -479,7 +482,7 @@ bool cudnn_attention_backward(Call& c) {
 bool embedding_bag(Call& c) {
   enum { kSum, kMean, kMax };
   const Tensor weight = c.tensor(0), indices = c.tensor(1), offsets = c.tensor(2), factors = c.tensor(6);
-  if (!weight.is_cpu() || indices.dim() != 1) return false;
+  if (!device::is_processor(weight.device()) || indices.dim() != 1) return false;
   const int64_t mode = c.argument(4).toInt(), bags = offsets.size(0) - (c.flag(7) ? 1 : 0);
   const at::ScalarType type = weight.scalar_type(), numbers = offsets.scalar_type();
   const bool in_library =

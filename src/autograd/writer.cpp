@@ -11,6 +11,7 @@
 #include <unordered_set>
 
 #include "autograd/results.h"
+#include "device/host/host.h"
 #include "record/dropout.h"
 #include "record/operator_facts.h"
 #include "record/take.h"
@@ -84,7 +85,7 @@ c10::Device device_for(const Stack& arguments) {
     const Fake* fake = as_fake(t);
     if (fake && (!found || (found->dim() == 0 && fake->dim() > 0))) found = fake;
   });
-  return found ? found->device() : c10::Device(c10::kCPU);
+  return found ? found->device() : c10::Device(device::kHost);
 }
 
 FakeLayout place_of(const TensorInfo& info) { return {info.sizes, info.strides, info.offset}; }
@@ -202,13 +203,13 @@ at::Tensor Writer::tangent(const at::Tensor& t) {
 TensorId Writer::id_of(const at::Tensor& t) {
   if (!t.defined()) return -1;
   if (const Fake* fake = as_fake(t)) return fake->id;
-  if (t.dim() != 0 || !t.is_cpu()) refuse("a tensor that no operator of the recording has made");
+  if (!device::is_number_on_host(t)) refuse("a tensor that no operator of the recording has made");
   at::Scalar number;
   {
     const Below below;
     number = t.item();
   }
-  return id_of(at::scalar_tensor(number, at::TensorOptions(t.scalar_type()).device(at::kCPU)));
+  return id_of(at::scalar_tensor(number, at::TensorOptions(t.scalar_type()).device(device::kHost)));
 }
 
 // --- The run's entries ------------------------------------------------------------------------------------

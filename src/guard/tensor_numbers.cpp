@@ -9,6 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "device/host/host.h"
 #include "guard/tensors.h"
 
 namespace bolt::guard {
@@ -107,7 +108,7 @@ TensorNumber::TensorNumber(PyObject* tensor, Py_ssize_t element, PyObject* as) :
   if (!is_tensor(tensor)) return;
   const c10::TensorImpl& impl = *tensor_impl(tensor);
   const std::byte* place = place_of(impl, element);
-  const bool is_here = impl.device_type() == c10::kCPU;
+  const bool is_here = device::is_on_host(impl);
   if (!place || !(is_here || impl.version_counter().enabled())) return;
   dtype_ = impl.dtype();
   place_ = place;
@@ -135,7 +136,7 @@ bool TensorNumber::is_in(PyObject* tensor) const {
   const std::byte* place = place_of(impl, element_);
   if (!place || impl.dtype() != dtype_) return false;
   if (elsewhere_) return place == place_ && is_unwritten(impl);
-  return impl.device_type() == c10::kCPU && !std::memcmp(place, bytes_.data(), dtype_.itemsize());
+  return device::is_on_host(impl) && !std::memcmp(place, bytes_.data(), dtype_.itemsize());
 }
 
 bool TensorNumber::is_unwritten(const c10::TensorImpl& impl) const {

@@ -23,6 +23,7 @@
 #include <cstring>
 #include <sstream>
 
+#include "device/host/host.h"
 #include "guard/overlap.h"
 #include "guard/tensor_images.h"
 #include "guard/transforms.h"
@@ -194,7 +195,7 @@ struct TensorTable::Data {
 
 bool has_numbers(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
-  if (!t.device().is_cpu() || t.layout() != c10::kStrided || t.unsafeGetTensorImpl()->is_python_dispatch())
+  if (!device::is_on_host(t) || t.layout() != c10::kStrided || t.unsafeGetTensorImpl()->is_python_dispatch())
     return false;
   switch (t.scalar_type()) {
     case at::kFloat:

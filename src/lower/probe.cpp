@@ -11,6 +11,7 @@
 #include <ctime>
 #include <numeric>
 
+#include "device/host/host.h"
 #include "record/argument.h"
 #include "record/generators.h"
 #include "support/error.h"
@@ -67,7 +68,7 @@ class Prober {
       return std::nullopt;
     for (Sym s : symbols_) recorded_.push_back(call_.hint(s));
     samples_ = {{recorded_, recorded_shapes()}};
-    for (const c10::DeviceType device : {c10::kMeta, c10::kCPU})
+    for (const c10::DeviceType device : {c10::kMeta, device::kHost})
       if (is_safe_on(device) && sample(device))
         if (auto found = fit()) return found;
     return std::nullopt;
@@ -76,6 +77,8 @@ class Prober {
  private:
   static constexpr size_t kMostSymbols = 6;
 
+  /// With data, which takes memory and time.
+  static bool is_run_on(c10::DeviceType device) { return device == device::kHost; }
   static bool is_float(Sym number) { return !number.is_const() && is_float_symbol(*number.node()); }
 
   /// Only ATen's own, of which nothing but the result is seen.
@@ -106,7 +109,7 @@ class Prober {
         ++tensors;
         integers += !is_float(call_.tape.tensors[static_cast<size_t>(id)]);
       }
-    if (device == c10::kCPU) return tensors <= 1 && integers == 0;
+    if (is_run_on(device)) return tensors <= 1 && integers == 0;
     const c10::OperatorHandle& op = call_.entry.op;
     return integers == 0 || op.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||
            op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
@@ -131,7 +134,7 @@ class Prober {
     Values small = recorded_;
     for (size_t i = 0; i < small.size(); ++i)
       small[i] = std::min<int64_t>(small[i], 4 + static_cast<int64_t>(i));
-    if (device == c10::kCPU && small != recorded_ && sample_around(small, device)) return true;
+    if (is_run_on(device) && small != recorded_ && sample_around(small, device)) return true;
     return sample_around(recorded_, device);
   }
 
@@ -147,7 +150,7 @@ class Prober {
     Values values = base;
     for (size_t k = 0; k < values.size(); ++k) values[k] += 2 * static_cast<int64_t>(k) + 1;
     if (!values.empty()) attempt(values, device);
-    return device != c10::kCPU || spent_ <= kMostSeconds;  // too few fit many expressions
+    return !is_run_on(device) || spent_ <= kMostSeconds;  // too few fit many expressions
   }
 
   /// No size is a function of a float (but arange's): other floats must give the same.
@@ -185,16 +188,16 @@ class Prober {
   }
 
   bool attempt(const Values& values, c10::DeviceType device) {
-    if (device == c10::kCPU && spent_ > kMostSeconds) return false;
+    if (is_run_on(device) && spent_ > kMostSeconds) return false;
     try {
       torch::jit::Stack stack;
       elements_ = 0;
       for (const Arg& a : call_.entry.args) stack.push_back(argument(a, values, device));
-      if (device == c10::kCPU && elements_ > kMostElements) return false;
-      if (device == c10::kCPU) {
+      if (is_run_on(device) && elements_ > kMostElements) return false;
+      if (is_run_on(device)) {
         const double begin = thread_seconds();
         record::Undrawn drawn;  // also operators that do not say so draw numbers (dropout within an LSTM)
-        drawn.keep_default(c10::kCPU);
+        drawn.keep_default(device::kHost);
         call_.entry.op.callBoxed(&stack);
         spent_ += thread_seconds() - begin;
       } else {

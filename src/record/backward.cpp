@@ -16,6 +16,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "device/host/host.h"
 #include "guard/transforms.h"
 #include "record/left_to_eager.h"
 #include "record/tensors.h"
@@ -36,7 +37,7 @@ bool has_hooks(Node& node) {
 bool is_pythons(const Node& node) { return c10::demangle(typeid(node).name()) == "torch::autograd::PyNode"; }
 
 /// Is there code for steps on tensors that lie there?
-bool lies_right(const at::Tensor& t) { return is_plain(t) && (t.is_cpu() || t.is_cuda()); }
+bool lies_right(const at::Tensor& t) { return is_plain(t) && (device::is_on_host(t) || t.is_cuda()); }
 
 /// Would the engine call it on the stream that is current here? Those of leaves only add up what has come.
 bool is_on_current_stream(Node& node) {

@@ -10,6 +10,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "device/host/host.h"
 #include "record/expectation.h"
 #include "record/operator_facts.h"
 #include "record/recorder.h"
@@ -95,7 +96,7 @@ bool Recorder::may_rest_on_data() const {
 bool Recorder::can_find_sizes(const at::Tensor& t) const {
   if (!may_rest_on_data()) return false;
   const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
-  return t.is_cpu() && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+  return device::is_on_host(t) && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
 }
 
 bool Recorder::can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
@@ -169,7 +170,8 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
   const bool in_step = std::ranges::any_of(tape_.entries, [](const Entry& entry) {
     return entry.op.operator_name().name == "torchbolt::gradients";
   });
-  if (!(condition.is_cpu() || (condition.is_cuda() && in_step)) || !is_plain(condition)) return false;
+  if (!device::is_on_host(condition) && !(condition.is_cuda() && in_step)) return false;
+  if (!is_plain(condition)) return false;
   {
     const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
     if (condition.item().toBool() != value) return false;

@@ -3,6 +3,7 @@
 
 #include <string_view>
 
+#include "device/host/host.h"
 #include "record/operator_facts.h"
 
 namespace bolt::record {
@@ -41,7 +42,7 @@ bool is_recurrent_and_eagers(const Tape& tape, const Entry& entry, bool sizes_di
   if (!entry.facts->recurrent) return false;
   const Layer layer(entry);
   const TensorInfo& input = tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])];
-  if (layer.is_packed() || sizes_differ || !input.device.is_cpu()) return true;
+  if (layer.is_packed() || sizes_differ || !device::is_processor(input.device)) return true;
   if (entry.op.operator_name().name == "aten::lstm" && !layer.is_projected()) return true;  // oneDNN's
   return input.sizes[layer.time()] * layer.layers() > kMostSteps;
 }

@@ -10,6 +10,7 @@
 
 #include <algorithm>
 
+#include "device/host/host.h"
 #include "guard/transforms.h"
 #include "record/data_sizes.h"
 #include "record/operator_facts.h"
@@ -50,7 +51,7 @@ bool has_new_geometry(const Entry& e) {
 
 /// Read where it lies: item() is an operator, which profilers would see.
 at::Scalar wrapped_number(const at::Tensor& t) {
-  const bool lies_here = t.is_cpu() && is_plain(t);
+  const bool lies_here = device::is_on_host(t) && is_plain(t);
   if (lies_here && t.scalar_type() == at::kDouble) return *t.const_data_ptr<double>();
   if (lies_here && t.scalar_type() == at::kLong) return *t.const_data_ptr<int64_t>();
   if (lies_here && t.scalar_type() == at::kBool) return *t.const_data_ptr<bool>();

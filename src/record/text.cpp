@@ -4,6 +4,7 @@
 
 #include <unordered_set>
 
+#include "device/host/host.h"
 #include "graph/text.h"
 #include "record/recorder.h"
 #include "record/value_text.h"
@@ -90,7 +91,7 @@ class TapePrinter {
     const TensorInfo& t = info(id);
     std::string s = dtype_text(t.dtype) + "[" + ints(t.sizes) + "]";
     if (t.strides != contiguous(t.sizes)) s += "{" + ints(t.strides) + "}";
-    if (!t.device.is_cpu()) s += " " + t.device.str();
+    if (!device::is_processor(t.device)) s += " " + t.device.str();
     const auto [first, fresh] = first_of_storage_.try_emplace(t.storage, id);
     if (!fresh && t.storage >= 0) s += " over " + id_text(first->second);
     if (t.offset) s += " at " + std::to_string(t.offset);

@@ -21,6 +21,10 @@ check = load("check_layers")
         ("loops/fuse.cpp", "if (d.kind == graph::DeviceKind::CPU) return;", False),
         ("graph/device_facts.cpp", "return d.kind == DeviceKind::CUDA ? kCuda : kCpu;", True),
         ("device/cuda.cpp", "return find(graph::DeviceKind::CUDA);", True),
+        ("record/recorder.cpp", "if (t.is_cpu()) return;", False),
+        ("device/host/host.h", "return t.is_cpu();", True),
+        ("guard/tensors.cpp", '#include "device/host/host.h"', True),
+        ("guard/tensors.cpp", '#include "device/device.h"', False),
     ],
 )
 def test_a_line(tmp_path, monkeypatch, name, text, good):
