@@ -120,10 +120,12 @@ class Recording final : public interp::Semantics {
   /// type.__setattr__ of a class made by a class statement. False: it is not done, nor is it noted.
   bool can_set_on_class(PyObject* cls, PyObject* name);
 
-  // operators.cpp
+  // items.cpp
   interp::CallStart start_get_item(Frame& frame, PyObject* container, PyObject* key) override;
   int set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) override;
   int delete_item(Frame& frame, PyObject* container, PyObject* key) override;
+
+  // operators.cpp
   interp::CallStart start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) override;
   PyObject* unary_op(Frame& frame, interp::Unary op, PyObject* value) override;
   interp::CallStart start_compare(Frame& frame, int op, PyObject* left, PyObject* right) override;
@@ -134,32 +136,38 @@ class Recording final : public interp::Semantics {
     if (on) world.use(number);
   }
   Py_ssize_t length(Frame& frame, PyObject* value) override;
-  PyObject* get_iter(Frame& frame, PyObject* object) override;
-  PyObject* advance(Frame& frame, PyObject* iterator) override;
-  interp::CallStart start_next(Frame& frame, PyObject* iterator) override;
-  int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
-  int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
-  int list_append(Frame& frame, PyObject* list, PyObject* value) override;
-  int list_extend(Frame& frame, PyObject* list, PyObject* iterable) override;
-  PyObject* build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) override;
-  int set_add(Frame& frame, PyObject* set, PyObject* value) override;
-  int map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) override;
-  int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
-  int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
-  int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
-  void about_to_raise(Frame& frame, PyObject* exception) override;
-  int exception_matches(Frame& frame, PyObject* exception, PyObject* cls) override;
-  PyObject* split_group(Frame& frame, PyObject* group, PyObject* cls) override;
-  PyObject* list_to_tuple(Frame& frame, PyObject* list) override;
-  PyObject* star_args(Frame& frame, PyObject* callable, PyObject* iterable) override;
-  PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) override;
   PyObject* format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) override;
   PyObject* match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
                         PyObject* names) override;
   PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys) override;
+
+  // iteration.cpp
+  PyObject* get_iter(Frame& frame, PyObject* object) override;
+  interp::CallStart start_next(Frame& frame, PyObject* iterator) override;
+  PyObject* advance(Frame& frame, PyObject* iterator) override;
+  int unpack_sequence(Frame& frame, PyObject* sequence, int n, PyObject** out) override;
+  int unpack_ex(Frame& frame, PyObject* sequence, int before, int after, PyObject** out) override;
   PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result) override;
   Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value) override;
   PyObject* get_awaitable(Frame& frame, PyObject* object) override;
+
+  // displays.cpp
+  PyObject* build(Frame& frame, interp::Build kind, PyObject* const* items, Py_ssize_t n) override;
+  int list_append(Frame& frame, PyObject* list, PyObject* value) override;
+  int list_extend(Frame& frame, PyObject* list, PyObject* iterable) override;
+  int set_add(Frame& frame, PyObject* set, PyObject* value) override;
+  int set_update(Frame& frame, PyObject* set, PyObject* iterable) override;
+  int map_add(Frame& frame, PyObject* map, PyObject* key, PyObject* value) override;
+  int dict_update(Frame& frame, PyObject* dict, PyObject* mapping) override;
+  int dict_merge(Frame& frame, PyObject* dict, PyObject* mapping, PyObject* callable) override;
+  PyObject* list_to_tuple(Frame& frame, PyObject* list) override;
+  PyObject* star_args(Frame& frame, PyObject* callable, PyObject* iterable) override;
+  PyObject* star_kwargs(Frame& frame, PyObject* callable, PyObject* mapping) override;
+
+  // exceptions.cpp
+  void about_to_raise(Frame& frame, PyObject* exception) override;
+  int exception_matches(Frame& frame, PyObject* exception, PyObject* cls) override;
+  PyObject* split_group(Frame& frame, PyObject* group, PyObject* cls) override;
 
   // async_generators.cpp
   PyObject* get_async_next(Frame& frame, PyObject* iterator) override;
