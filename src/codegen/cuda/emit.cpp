@@ -7,10 +7,8 @@
 //
 // An expression stands at the outermost level that its dimensions allow, outside the lane loop where it does
 // not vary along `inner` or is a wide load. Where rows lie side by side (Mapping::Columns) `inner` counts
-// rows, so a thread has `vector` of them and what is known once per row is an array. Names: d<i> the index of
-// dimension i (d<i>_at that of the vector's first element), v<n> expression n, x<n> a wide load, k<n> what is
-// kept from sweep to sweep (sweeps.h), a<n> an accumulator, y<n> what store n writes at once, t<n> a square
-// of load n that is being turned, r<n> the random numbers of a vector, m<n> what a<n> was before a vector.
+// rows, so a thread has `vector` of them and what is known once per row is an array. What an
+// expression is called and made of: values.h.
 
 #include "codegen/cuda/emit.h"
 
@@ -18,10 +16,10 @@
 #include <bit>
 #include <set>
 
-#include "codegen/cuda/indices.h"
 #include "codegen/cuda/ops.h"
 #include "codegen/cuda/parts.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/cuda/values.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 
@@ -30,18 +28,15 @@ namespace bolt::codegen::cuda {
 using loops::Expr;
 using loops::ExprId;
 using loops::ExprKind;
-using loops::GatherTerm;
 using loops::Kernel;
 using loops::kNone;
 
 namespace {
 
-std::string str(int64_t n) { return std::to_string(n); }
-
-class CudaEmitter {
+class CudaEmitter : CudaValues {
  public:
   CudaEmitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
-      : k_(k), s_(s), most_(most), numbers_(numbers), elements_(element_dims(k, s)) {}
+      : CudaValues(k, s), most_(most), numbers_(numbers) {}
 
   std::string run(const std::string& name) {
     signature(name);
@@ -53,28 +48,6 @@ class CudaEmitter {
   }
 
  private:
-  bool pointwise() const { return s_.pointwise(); }
-  const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
-  const loops::Store& store_of(int i) const { return k_.stores[static_cast<size_t>(i)]; }
-  bool kept(ExprId id) const { return s_.sweeps.kept[static_cast<size_t>(id)]; }
-  DType dtype_of(int buffer) const { return k_.buffers[static_cast<size_t>(buffer)].dtype; }
-  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
-  bool along_row(uint32_t dims) const { return dims & elements_; }
-  bool per_lane(uint32_t dims) const { return s_.vector > 1 && (dims >> s_.inner & 1); }
-  bool per_lane(ExprId id) const { return !is_same_in_vector(k_, s_, id); }
-  /// Of what a thread knows once per row: is it one value for each row of the vector?
-  bool is_array(ExprId id) const { return per_lane(id) && !along_row(expr(id).dims); }
-  /// Do the vectors lie along the row, and not across rows?
-  bool vector_in_row() const { return s_.inner >= 0 && (elements_ >> s_.inner & 1); }
-  bool wide(ExprId id) const {
-    const Expr& e = expr(id);
-    return e.kind == ExprKind::Load && !turned(id) && is_wide(k_, s_, e.index, e.gather, e.mask);
-  }
-  bool wide(const loops::Store& st) const {
-    return !st.combines() && is_wide(k_, s_, st.index, st.gather, st.mask);
-  }
-  bool turned(ExprId id) const { return is_turned(s_, expr(id)); }
-  bool is_block() const { return s_.way == Mapping::Block; }
   /// Threads without a row of their own take part in what a block does together.
   bool stays() const { return s_.way == Mapping::Columns && s_.group > 1; }
 
@@ -107,105 +80,8 @@ class CudaEmitter {
            ";\n";
   }
 
-  // ---- names and indices
-
-  std::string dim(int d) const {
-    return "d" + str(d) + (d == s_.inner && s_.vector > 1 && !in_lane_ ? "_at" : "");
-  }
-  NameOf names() const {
-    return [this](const std::string& name) {
-      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
-        if (name == "d" + str(d)) return dim(d);
-      // By their places, so that kernels which differ in the names of symbols have one text.
-      for (size_t i = 0; i < k_.symbols.size(); ++i)
-        if (name == k_.symbols[i].node()->name) return "n" + str(static_cast<int64_t>(i));
-      return identifier(name);
-    };
-  }
-  std::string text(Sym s) const { return index_text(s, names()); }
-  std::string position(Sym index, const std::vector<GatherTerm>& gather) const {
-    std::string s = text(index);
-    for (const GatherTerm& g : gather) s += " + " + ref(g.value) + " * " + text(g.coef);
-    return s;
-  }
-  Sym points(const std::vector<int>& dims) const {
-    Sym n = 1;
-    for (int d : dims) n *= size(d);
-    return n;
-  }
-  const char* position_type() const { return s_.narrow ? "unsigned" : "i64"; }
-  /// Of a place in a row: the first vector may begin before it.
-  const char* row_type() const { return s_.narrow && s_.shifted ? "int" : position_type(); }
-  /// The elements of this vector that are of the row, as from and to.
-  std::string within() const {
-    const std::string first = dim(s_.inner);
-    return "int(-" + first + "), int(" + text(size(s_.inner)) + " - " + first + ")";
-  }
-
   // ---- values
 
-  std::string ref(ExprId id) const {
-    const Expr& e = expr(id);
-    if (e.kind == ExprKind::Const) return constant(e.dtype, e.value, e.ivalue);
-    if (in_shared(id)) return from_memory(e.dtype, "x" + str(id) + ".at[" + lane_number() + "]");
-    if (wide(id)) return from_memory(e.dtype, (kept(id) ? "k" + str(id) + "[c]" : "x" + str(id)) + ".at[e]");
-    if (kept(id)) return "k" + str(id) + (s_.vector > 1 ? "[c][e]" : "[c]");
-    return "v" + str(id) + (is_array(id) ? "[e]" : "");
-  }
-
-  std::string load(ExprId id) const {
-    const Expr& e = expr(id);
-    if (turned(id))
-      return from_memory(e.dtype, square(id, "(" + dim(s_.inner) + " - first_inner)",
-                                         "(" + dim(s_.across) + " - first_across)"));
-    const std::string b = "b" + str(e.buffer), at = position(e.index, e.gather), n = str(s_.vector);
-    const std::string fill = constant(e.dtype, e.fill, static_cast<int64_t>(e.fill));
-    if (!wide(id)) {
-      const std::string value = from_memory(e.dtype, b + "[" + at + "]");
-      return e.mask == kNone ? value : ref(e.mask) + " ? " + value + " : " + fill;
-    }
-    std::string value = s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
-                                   : "get<" + n + ">(" + b + " + " + at + ")";
-    if (e.mask == kNone) return value;
-    return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + to_memory(e.dtype, fill) + ")";
-  }
-
-  std::string value(ExprId id) const {
-    const Expr& e = expr(id);
-    switch (e.kind) {
-      case ExprKind::Index: return text(e.index);
-      case ExprKind::Load: return load(id);
-      case ExprKind::Cast: return cast(ref(e.args[0]), expr(e.args[0]).dtype, e.dtype);
-      case ExprKind::Check:
-        return "inside(" + ref(e.args[0]) + ", " + ref(e.args[1]) + ", " +
-               (e.mask == kNone ? "true" : ref(e.mask)) + ", missed)";
-      case ExprKind::Scan: return running(id);
-      default: break;
-    }
-    if (is_drawn_wide(id)) return "r" + str(id) + ".at[e]";
-    if (divides_by_row(e)) return "divided(" + ref(e.args[0]) + ", q" + str(e.args[1]) + ")";
-    std::vector<std::string> args;
-    for (ExprId a : e.args)
-      args.push_back(is_place_of_vector(e, a) ? "i64(" + text(expr(a).index) + ")" : ref(a));
-    const DType operand = expr(e.args.back()).dtype;
-    return operation(e.op, operand, args, loops::may_contract(k_, e));
-  }
-
-  /// What is known of a whole vector is asked of its first element's place.
-  bool is_place_of_vector(const Expr& user, ExprId id) const {
-    return !in_lane_ && expr(id).kind == ExprKind::Index && per_lane(expr(id).dims) && per_lane(user.dims);
-  }
-
-  /// Random numbers come four at a time: are those of a vector the numbers of neighbours? Then a quarter of
-  /// the work does.
-  bool is_drawn_wide(ExprId id) const {
-    const Expr& e = expr(id);
-    if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::random || s_.vector % 4 != 0 || s_.shifted)
-      return false;
-    const Expr &vector = expr(e.args[3]), &position = expr(e.args[4]);
-    return vector.kind == ExprKind::Const && vector.ivalue % 4 == 0 && position.kind == ExprKind::Index &&
-           is_wide(k_, s_, position.index, {}, kNone);
-  }
   void draw_wide(ExprId id) {
     const Expr& e = expr(id);
     std::string args;
@@ -214,34 +90,6 @@ class CudaEmitter {
          ">(" + args + text(expr(e.args[4]).index) + ");");
   }
 
-  /// A position that is only asked for of whole vectors (where their random numbers begin, which side of a
-  /// border they lie on) is no value of a lane.
-  bool is_place_of_vectors(ExprId id) const {
-    auto is_it = [id](ExprId other) { return other == id; };
-    if (expr(id).kind != ExprKind::Index ||
-        std::any_of(k_.stores.begin(), k_.stores.end(), [&](const auto& st) { return st.value == id; }))
-      return false;
-    bool any = false;
-    for (ExprId user = id + 1; user < static_cast<ExprId>(k_.exprs.size()); ++user) {
-      const Expr& e = expr(user);
-      const bool reads = std::any_of(e.args.begin(), e.args.end(), is_it);
-      const bool whole =
-          (is_drawn_wide(user) && e.args[4] == id) || (reads && is_place_of_vector(e, id) && !per_lane(user));
-      any |= whole;
-      if (!whole && reads) return false;
-      if (std::any_of(e.gather.begin(), e.gather.end(), [id](const auto& g) { return g.value == id; }))
-        return false;
-    }
-    return any;
-  }
-
-  /// Elements of a row divided by one number.
-  bool divides_by_row(const Expr& e) const {
-    if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::div || e.dtype != DType::F32) return false;
-    const Expr& by = expr(e.args[1]);
-    return !pointwise() && along_row(e.dims) && !along_row(by.dims) && !is_array(e.args[1]) &&
-           by.kind != ExprKind::Const;
-  }
   void declare_divisor(ExprId id) {
     if (along_row(expr(id).dims)) return;
     for (const Expr& e : k_.exprs)
@@ -251,12 +99,6 @@ class CudaEmitter {
       }
   }
 
-  std::string pack(DType t) const { return "pack<" + memory_type(t) + ", " + str(s_.vector) + ">"; }
-
-  bool in_shared(ExprId id) const { return s_.in_shared && kept(id); }
-  /// What this thread keeps of a load: each has its own place, so nobody waits for anybody.
-  std::string place_of(ExprId id) const { return "k" + str(id) + "[c * " + str(s_.threads) + "]"; }
-  std::string lane_number() const { return s_.vector > 1 ? "e" : "0"; }
   void keep_in_shared(ExprId id) {
     const std::string type = pack(expr(id).dtype);
     line(type + "* const k" + str(id) + " = reinterpret_cast<" + type + "*>(kept + " + str(kept_bytes_) +
@@ -287,9 +129,6 @@ class CudaEmitter {
     else
       line("const " + value_type(e.dtype) + " v" + str(id) + " = " + value(id) + ";");
     declare_divisor(id);
-  }
-  std::string array(const std::string& type, const std::string& name) const {
-    return type + " " + name + "[" + str(s_.vector) + "];";
   }
 
   // ---- skeleton
@@ -426,7 +265,7 @@ class CudaEmitter {
   }
 
   /// A loop over the row, or over what a thread holds of it. `j`: position of the vector's first element.
-  void along_row(const Sweep& sweep, bool stores) {
+  void go_along_row(const Sweep& sweep, bool stores) {
     const Sym length = points(s_.row);
     if (length.is_const(0)) return;  // what is reduced over nothing is its operator's identity
     const int step = vector_in_row() ? s_.vector : 1;
@@ -475,17 +314,6 @@ class CudaEmitter {
 
   // ---- scans
 
-  /// The element and all before it; what is known of them so far is the accumulator. Threads beyond the end
-  /// of the row take part, and add nothing.
-  std::string running(ExprId id) const {
-    const Expr& e = expr(id);
-    const std::string op = combiner(e.reduce_op), x = ref(e.args[0]), before = "a" + str(id);
-    if (s_.group == 1) return "running<" + op + ">(" + x + ", " + before + ")";
-    const std::string mine = "here ? " + x + " : " + identity(e.reduce_op, e.dtype);
-    const std::string who =
-        is_block() ? "_in_block<" + op + ", " + str(s_.threads) + ">" : "_in_warp<" + op + ">";
-    return "running" + who + "(" + mine + ", " + before + ")";
-  }
   void scan_row(const Sweep& sweep, bool stores) {
     for (ExprId id : sweep.needed)
       if (expr(id).kind == ExprKind::Scan)
@@ -517,7 +345,7 @@ class CudaEmitter {
     }
     if (!sweep.reductions.empty() || (stores && stores_elements())) {
       for (ExprId id : sweep.reductions) accumulator(id);
-      s_.scans ? scan_row(sweep, stores) : along_row(sweep, stores);
+      s_.scans ? scan_row(sweep, stores) : go_along_row(sweep, stores);
       for (ExprId id : sweep.reductions) result(id);
       // What others read of this block must stay until they have.
       if (s_.cluster > 1 && sweep_ + 2 == static_cast<int>(s_.sweeps.list.size())) line("cluster_arrive();");
@@ -527,10 +355,6 @@ class CudaEmitter {
 
   // ---- squares that are turned
 
-  /// The element of load `id` at these places of the square.
-  std::string square(ExprId id, const std::string& inner, const std::string& across) const {
-    return "t" + str(id) + "[" + inner + "][" + across + "]";
-  }
   /// Elements along `across` that one access of a turned load takes.
   int turned_vector(ExprId id) const {
     const Expr& e = expr(id);
@@ -765,10 +589,6 @@ class CudaEmitter {
     close();
   }
 
-  /// Is this element of a shifted row's vector none of the row's?
-  std::string beyond_row(const std::string& first) const {
-    return "unsigned(" + first + " + e) >= unsigned(" + text(size(s_.inner)) + ")";
-  }
   /// Elements of a vector that are not the row's are computed from zeros, but touch nothing.
   bool touches_memory(const std::vector<ExprId>& values, const std::vector<int>& stores) const {
     return !stores.empty() || std::any_of(values.begin(), values.end(), [&](ExprId id) {
@@ -816,16 +636,12 @@ class CudaEmitter {
          position(st.index, st.gather) + ", y" + str(i) + (s_.shifted ? ", " + within() : "") + ");");
   }
 
-  const Kernel& k_;
-  const Schedule& s_;
   const int most_;  // launches that one may be; 0: it is no list
   const std::vector<char>& numbers_;
-  const uint32_t elements_;
   std::string out_;
   int depth_ = 0;
   int sweep_ = -1;
   int64_t kept_bytes_ = 0;
-  bool in_lane_ = false;
 };
 
 }  // namespace
@@ -847,7 +663,7 @@ CudaSource emit(const std::vector<Kernel>& kernels, const ScheduleOptions& optio
     const Parts all = parts(k, options);
     for (size_t i = 0; i < all.list.size(); ++i) {
       const Schedule s = schedule(all.list[i].kernel, options);
-      const std::string of = all.list.size() > 1 ? "_part" + str(static_cast<int64_t>(i)) : "";
+      const std::string of = all.list.size() > 1 ? "_part" + std::to_string(i) : "";
       p.names.push_back(name + of);
       p.text += "\n// " + print(s) + "\n" + emit_kernel(all.list[i].kernel, s, name + of);
     }
