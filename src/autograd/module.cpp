@@ -28,15 +28,17 @@ namespace {
 
 using record::TensorId;
 
-struct Kept {
+struct KeptJoint {
   std::unique_ptr<record::Recorder> recorder = std::make_unique<record::Recorder>();
   std::vector<TensorId> wanted;
   Varying dynamic;
   Joint joint;
 };
 
-void drop(PyObject* capsule) { delete static_cast<Kept*>(PyCapsule_GetPointer(capsule, "joint")); }
-Kept* kept_in(PyObject* capsule) { return static_cast<Kept*>(PyCapsule_GetPointer(capsule, "joint")); }
+void drop(PyObject* capsule) { delete static_cast<KeptJoint*>(PyCapsule_GetPointer(capsule, "joint")); }
+KeptJoint* kept_in(PyObject* capsule) {
+  return static_cast<KeptJoint*>(PyCapsule_GetPointer(capsule, "joint"));
+}
 
 PyObject* list_of(const std::vector<at::Tensor>& tensors) {
   PyObject* list = PyList_New(0);
@@ -72,7 +74,7 @@ PyObject* guarded(Body body) {
 }
 
 /// Of callable(*args). False: an exception of Python's.
-bool record_run(PyObject* callable, PyObject* args, Kept& kept) {
+bool record_run(PyObject* callable, PyObject* args, KeptJoint& kept) {
   record::Recorder& recorder = *kept.recorder;
   PyRef result;
   {
@@ -86,7 +88,7 @@ bool record_run(PyObject* callable, PyObject* args, Kept& kept) {
 }
 
 /// The run's tape in the form that numbers_of compares.
-Joint as_joint(const Kept& kept) {
+Joint as_joint(const KeptJoint& kept) {
   Joint joint;
   joint.tape = kept.recorder->tape();
   joint.outputs = kept.wanted;
@@ -116,15 +118,15 @@ void add_numbers(const std::vector<PyObject*>& calls, Fit& fit, Varying& dynamic
 }
 
 /// The bits of an input's strides that have a gap, of another width in other calls.
-uint64_t gaps_that_differ(const Kept& kept, const std::vector<Kept>& others, size_t input) {
-  auto info = [&](const Kept& of) -> const record::TensorInfo& {
+uint64_t gaps_that_differ(const KeptJoint& kept, const std::vector<KeptJoint>& others, size_t input) {
+  auto info = [&](const KeptJoint& of) -> const record::TensorInfo& {
     const record::Tape& tape = of.recorder->tape();
     return tape.tensors[static_cast<size_t>(tape.inputs.at(input))];
   };
   const auto nesting = nesting_of(info(kept).sizes, info(kept).strides);
   uint64_t bits = 0;
   for (size_t d = 0; nesting && d < info(kept).strides.size(); ++d)
-    for (const Kept& other : others)
+    for (const KeptJoint& other : others)
       if ((nesting->gaps >> d & 1) && info(other).strides[d] != info(kept).strides[d])
         bits |= uint64_t{1} << (d + kStrideBit);
   return bits;
@@ -132,7 +134,7 @@ uint64_t gaps_that_differ(const Kept& kept, const std::vector<Kept>& others, siz
 
 /// A run that was recorded with several sizes: where its inputs' differ are symbols, and its arguments are
 /// written over them, as the observer would have it.
-Varying with_symbols(const Kept& kept, const std::vector<Kept>& others,
+Varying with_symbols(const KeptJoint& kept, const std::vector<KeptJoint>& others,
                      const std::vector<PyObject*>& arguments) {
   Varying dynamic;
   Fit fit;
@@ -144,7 +146,7 @@ Varying with_symbols(const Kept& kept, const std::vector<Kept>& others,
   std::vector<Observed> seen;
   const auto recorded = numbers_of(run, run, &places);
   for (int64_t number : *recorded) seen.push_back({number});
-  for (const Kept& other : others) {
+  for (const KeptJoint& other : others) {
     const auto numbers = numbers_of(as_joint(other), run);
     if (!numbers) throw_unsupported("a run with other sizes is another program");
     for (size_t i = 0; i < numbers->size(); ++i) seen[i].push_back((*numbers)[i]);
@@ -176,9 +178,9 @@ PyObject* joint(PyObject*, PyObject* tuple) {
   if (!PyArg_ParseTuple(tuple, "OO!|O!", &callable, &PyTuple_Type, &args, &PyList_Type, &more))
     return nullptr;
   return guarded([&]() -> PyObject* {
-    auto kept = std::make_unique<Kept>();
+    auto kept = std::make_unique<KeptJoint>();
     if (!record_run(callable, args, *kept)) return nullptr;
-    std::vector<Kept> others;
+    std::vector<KeptJoint> others;
     std::vector<PyObject*> arguments = {args};
     for (Py_ssize_t i = 0; more && i < PyList_GET_SIZE(more); ++i) {
       arguments.push_back(PyList_GET_ITEM(more, i));
@@ -224,7 +226,7 @@ std::function<int64_t(Sym)> numbers_with(const Joint& joint, const std::vector<i
 PyObject* joint_agrees(PyObject*, PyObject* tuple) {
   PyObject *capsule, *inputs, *args;
   if (!PyArg_ParseTuple(tuple, "OOO!", &capsule, &inputs, &PyTuple_Type, &args)) return nullptr;
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const std::vector<int64_t> values = TapeInputs{tensors_in(inputs), args}.values(kept->joint);
@@ -234,7 +236,7 @@ PyObject* joint_agrees(PyObject*, PyObject* tuple) {
 
 /// Of the joint: its symbols, and what is taken for granted about them.
 PyObject* joint_symbols(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   std::string text;
   for (const SymbolRow& s : kept->joint.symbols) text += s.symbol.str() + "\n";
@@ -243,13 +245,13 @@ PyObject* joint_symbols(PyObject*, PyObject* capsule) {
 }
 
 PyObject* joint_text(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   return kept ? PyUnicode_FromString(print(kept->joint).c_str()) : nullptr;
 }
 
 /// The parts, with what lowering is told of their sizes.
 PyObject* joint_parts(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const Split parts = split(kept->joint);
@@ -269,7 +271,7 @@ PyObject* joint_parts(PyObject*, PyObject* capsule) {
 }
 
 PyObject* joint_inputs(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   return kept ? list_of(kept->recorder->inputs()) : nullptr;
 }
 
@@ -387,7 +389,7 @@ PyObject* joint_run(PyObject*, PyObject* tuple) {
   PyObject *capsule, *tangents, *budget = nullptr, *inputs = nullptr, *args = nullptr;
   if (!PyArg_ParseTuple(tuple, "OO|OOO!", &capsule, &tangents, &budget, &inputs, &PyTuple_Type, &args))
     return nullptr;
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const TapeInputs given{inputs ? tensors_in(inputs) : kept->recorder->inputs(), args};
@@ -405,7 +407,7 @@ PyObject* joint_run(PyObject*, PyObject* tuple) {
 
 /// For each tangent: the output that it is the gradient of, and whether of all that this is a part of.
 PyObject* joint_tangents(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   const Joint& joint = kept->joint;
   auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
@@ -424,7 +426,7 @@ PyObject* joint_tangents(PyObject*, PyObject* capsule) {
 }
 
 PyObject* joint_saved(PyObject*, PyObject* capsule) {
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   const Saved found = saved(kept->joint);
   return Py_BuildValue("nL", static_cast<Py_ssize_t>(found.tensors.size()),
@@ -439,7 +441,7 @@ PyObject* as_tuple(const MemoryUse& memory) {
 PyObject* joint_partition(PyObject*, PyObject* tuple) {
   PyObject *capsule, *budget = nullptr;
   if (!PyArg_ParseTuple(tuple, "O|O", &capsule, &budget)) return nullptr;
-  const Kept* kept = kept_in(capsule);
+  const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const Partition made = partition(kept->joint, budget_in(budget));

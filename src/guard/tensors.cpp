@@ -39,7 +39,7 @@ using Dims = ShortVector<int64_t, 4>;
 
 Dims dims_of(at::IntArrayRef list) { return {list.begin(), list.end()}; }
 
-struct Facts {
+struct TensorFacts {
   uint64_t keys = 0;
   at::ScalarType dtype = at::kFloat;
   c10::Device device = c10::kCPU;
@@ -84,8 +84,8 @@ Dims told_sizes(const c10::TensorImpl& impl) {
   return sizes;
 }
 
-Facts facts_of(const c10::TensorImpl& impl) {
-  Facts facts;
+TensorFacts facts_of(const c10::TensorImpl& impl) {
+  TensorFacts facts;
   facts.keys = impl.key_set().raw_repr();
   facts.dtype = c10::typeMetaToScalarType(impl.dtype());
   facts.device = Policy::device(impl);
@@ -101,7 +101,7 @@ Facts facts_of(const c10::TensorImpl& impl) {
 }
 
 /// With a gap wherever there was one, and nowhere else.
-bool lies_in_order(const Facts& facts, at::IntArrayRef sizes, at::IntArrayRef strides) {
+bool lies_in_order(const TensorFacts& facts, at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t run = 1;
   for (int d : facts.order) {
     const int64_t stride = strides[static_cast<size_t>(d)];
@@ -118,7 +118,7 @@ bool lies_in_order(const Facts& facts, at::IntArrayRef sizes, at::IntArrayRef st
   return true;
 }
 
-bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
+bool matches_freely(const TensorFacts& facts, const c10::TensorImpl& impl) {
   const at::IntArrayRef sizes = impl.sizes();
   if (sizes.size() != facts.sizes.size()) return false;
   for (size_t d = 0; d < sizes.size(); ++d)
@@ -126,7 +126,7 @@ bool matches_freely(const Facts& facts, const c10::TensorImpl& impl) {
   return lies_in_order(facts, sizes, impl.strides());
 }
 
-bool matches(const Facts& facts, const c10::TensorImpl& impl, bool gradients) {
+bool matches(const TensorFacts& facts, const c10::TensorImpl& impl, bool gradients) {
   if (impl.key_set().raw_repr() != facts.keys || Policy::device(impl) != facts.device ||
       c10::typeMetaToScalarType(impl.dtype()) != facts.dtype)
     return false;
@@ -140,7 +140,7 @@ const void* storage_of(const c10::TensorImpl& impl) {
   return impl.has_storage() ? impl.unsafe_storage().unsafeGetStorageImpl() : nullptr;
 }
 
-std::string text_of(const Facts& facts) {
+std::string text_of(const TensorFacts& facts) {
   std::ostringstream out;
   out << c10::toString(facts.dtype) << "[";
   for (size_t i = 0; i < facts.sizes.size(); ++i) {
@@ -167,7 +167,7 @@ std::string text_of(const Facts& facts) {
 }  // namespace
 
 struct TensorTable::Data {
-  std::vector<Facts> facts;
+  std::vector<TensorFacts> facts;
   PointerMap<int> first_of;  ///< slots by storage, as recorded; only asked while recording
   std::vector<int64_t> offsets;
   std::vector<int> sharing;  ///< slots with shares_with >= 0
@@ -312,7 +312,7 @@ TensorTable::~TensorTable() = default;
 
 int TensorTable::add(PyObject* tensor) {
   const c10::TensorImpl& impl = *tensor_impl(tensor);
-  Facts facts = facts_of(impl);
+  TensorFacts facts = facts_of(impl);
   facts.type = Py_TYPE(tensor);
   const void* storage = Policy::is_pythons(impl) ? nullptr : storage_of(impl);
   int slot = static_cast<int>(data_->facts.size());
@@ -333,7 +333,7 @@ int TensorTable::add(PyObject* tensor) {
 }
 
 bool TensorTable::set_free(int slot, uint64_t dims) {
-  Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
   auto nesting = nesting_of(facts.sizes, facts.strides);
   if (!nesting) return false;
   facts.order = std::move(nesting->order);
@@ -346,9 +346,9 @@ bool TensorTable::set_free(int slot, uint64_t dims) {
 void TensorTable::set_chosen(int slot) { data_->facts[static_cast<size_t>(slot)].is_chosen = true; }
 
 std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor) const {
-  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  const TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
   const c10::TensorImpl& impl = *tensor_impl(tensor);
-  const Facts now = facts_of(impl);
+  const TensorFacts now = facts_of(impl);
   if (now.keys != facts.keys || now.dtype != facts.dtype || now.device != facts.device ||
       (data_->gradients && now.requires_grad != facts.requires_grad) ||
       now.sizes.size() != facts.sizes.size())
@@ -366,7 +366,7 @@ std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor
 
 void TensorTable::ignore_gradients() {
   data_->gradients = false;
-  for (Facts& facts : data_->facts) facts.requires_grad = false;
+  for (TensorFacts& facts : data_->facts) facts.requires_grad = false;
   data_->images_fit = false;
 }
 
@@ -374,7 +374,7 @@ void TensorTable::fix_offsets() { data_->fixed_offsets = true; }
 
 void TensorTable::forget_sharing(const std::vector<bool>& matters) {
   std::erase_if(data_->sharing, [&](int slot) {
-    Facts& facts = data_->facts[static_cast<size_t>(slot)];
+    TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
     if (matters[static_cast<size_t>(slot)] || matters[static_cast<size_t>(facts.shares_with)]) return false;
     facts.shares_with = -1;
     facts.distance = 0;
@@ -395,7 +395,7 @@ int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** im
   for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
     if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
   for (int slot : data.sharing) {
-    const Facts& facts = data.facts[static_cast<size_t>(slot)];
+    const TensorFacts& facts = data.facts[static_cast<size_t>(slot)];
     const c10::TensorImpl &a = *impls[slot], &b = *impls[facts.shares_with];
     if (storage_of(a) != storage_of(b) || a.storage_offset() - b.storage_offset() != facts.distance)
       return slot;
@@ -413,7 +413,7 @@ void TensorTable::forbid_new_overlap(const std::vector<int>& written_slots) {
 }
 
 std::string TensorTable::explain(int slot, PyObject* tensor) const {
-  Facts now = facts_of(*tensor_impl(tensor));
+  TensorFacts now = facts_of(*tensor_impl(tensor));
   now.requires_grad &= data_->gradients;
   std::string offset;
   if (data_->fixed_offsets) offset = " at element " + std::to_string(tensor_impl(tensor)->storage_offset());
@@ -421,7 +421,7 @@ std::string TensorTable::explain(int slot, PyObject* tensor) const {
 }
 
 std::string TensorTable::describe(int slot) const {
-  const Facts& facts = data_->facts[static_cast<size_t>(slot)];
+  const TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
   std::string text = text_of(facts);
   if (data_->fixed_offsets)
     text += " at element " + std::to_string(data_->offsets[static_cast<size_t>(slot)]);
@@ -434,7 +434,7 @@ void TensorTable::write(ArchiveWriter& out) const {
   out.number(data_->gradients);
   out.integers(data_->offsets);
   out.integers(data_->sharing);
-  out.list(data_->facts, [&](const Facts& f) {
+  out.list(data_->facts, [&](const TensorFacts& f) {
     out.number(static_cast<int64_t>(f.keys));
     out.number(static_cast<int64_t>(f.dtype));
     out.number(static_cast<int64_t>(f.device.type()));
@@ -458,7 +458,7 @@ TensorTable TensorTable::read(ArchiveReader& in) {
   data.offsets = in.integers<std::vector<int64_t>>();
   data.sharing = in.integers<std::vector<int>>();
   in.list([&] {
-    Facts& f = data.facts.emplace_back();
+    TensorFacts& f = data.facts.emplace_back();
     f.keys = in.as<uint64_t>();
     f.dtype = static_cast<at::ScalarType>(in.below(static_cast<size_t>(at::ScalarType::NumOptions)));
     const auto device = in.as<c10::DeviceType>();

@@ -79,7 +79,7 @@ class Builder {
     Sym index;
     std::vector<GatherTerm> gather;
   };
-  struct Known {
+  struct Evaluated {
     Index index;
     ExprId mask, id;
   };
@@ -88,7 +88,7 @@ class Builder {
 
   ExprId eval(const Value* v, const Index& index, ExprId mask) {
     auto& known = memo_[v->id];
-    for (const Known& k : known)
+    for (const Evaluated& k : known)
       if (k.mask == mask && k.index == index) return k.id;
     ExprId id = compute(v, index, mask);
     memo_[v->id].push_back({index, mask, id});
@@ -559,7 +559,7 @@ class Builder {
   Space& space_;
   ExprList list_;
   std::unordered_map<int, bool> member_;
-  std::unordered_map<int, std::vector<Known>> memo_;
+  std::unordered_map<int, std::vector<Evaluated>> memo_;
   std::vector<Buffer> buffers_;
   std::vector<const Value*> values_;
   std::optional<Space::Split> split_;

@@ -38,12 +38,14 @@ struct Collector final : RecorderHooks {
   void end_region(bool) override { ended = true; }
 };
 
-struct Kept {
+struct KeptObservation {
   Collector hooks;
   std::unique_ptr<Observation> observation;
 };
 
-void drop(PyObject* capsule) { delete static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation")); }
+void drop(PyObject* capsule) {
+  delete static_cast<KeptObservation*>(PyCapsule_GetPointer(capsule, "observation"));
+}
 
 /// (callable, args, kwargs) as roots.
 struct Roots {
@@ -66,7 +68,9 @@ struct Roots {
 struct ObserveArguments {
   PyObject *capsule = nullptr, *callable = nullptr, *args = nullptr, *kwargs = nullptr;
   int repeat = 1;
-  Kept* kept() const { return static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation")); }
+  KeptObservation* kept() const {
+    return static_cast<KeptObservation*>(PyCapsule_GetPointer(capsule, "observation"));
+  }
   bool parse(PyObject* tuple) {
     return PyArg_ParseTuple(tuple, "OOO!O!|i", &capsule, &callable, &PyTuple_Type, &args, &PyDict_Type,
                             &kwargs, &repeat);
@@ -80,7 +84,7 @@ PyObject* observe_(PyObject*, PyObject* tuple) {
   Roots roots(callable, args, kwargs);
   static auto* const learned = new std::unordered_map<PyObject*, Ends>();  // as if each were compiled
   Ends::current() = &(*learned)[Py_NewRef(callable)];
-  auto* kept = new Kept;
+  auto* kept = new KeptObservation;
   Ran ran;
   kept->observation =
       observe_call(callable, roots.all.data() + 1, roots.nargs, roots.names.get(), kept->hooks, ran);
@@ -130,7 +134,7 @@ PyObject* list_of(const std::vector<std::string>& lines) {
 }
 
 PyObject* facts(PyObject*, PyObject* capsule) {
-  auto* kept = static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation"));
+  auto* kept = static_cast<KeptObservation*>(PyCapsule_GetPointer(capsule, "observation"));
   if (!kept) return nullptr;
   const Observation& seen = *kept->observation;
   static const char* const ends[] = {"returned", "raised", "broke"};
@@ -189,7 +193,7 @@ PyObject* time_check(PyObject*, PyObject* tuple) {
 
 /// How often the guards could not go by what they remembered.
 PyObject* walks(PyObject*, PyObject* capsule) {
-  auto* kept = static_cast<Kept*>(PyCapsule_GetPointer(capsule, "observation"));
+  auto* kept = static_cast<KeptObservation*>(PyCapsule_GetPointer(capsule, "observation"));
   return kept ? PyLong_FromSize_t(kept->observation->guards->walks()) : nullptr;
 }
 

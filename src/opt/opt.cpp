@@ -25,13 +25,13 @@ using codegen::cpu::Target;
 using loops::Kernel;
 
 /// One row per option: what it sets, and what the help says of it.
-struct Row {
+struct OptionRow {
   std::string_view name;
   std::string OptOptions::* text;
   bool OptOptions::* flag;
   std::string_view value, meaning;
 };
-constexpr Row kRows[] = {
+constexpr OptionRow kRows[] = {
     {"emit", &OptOptions::emit, nullptr, "STAGE",
      "what to print, one of those below; otherwise what was read"},
     {"passes", &OptOptions::passes, nullptr, "a,b", "passes over the graph, or: standard"},
@@ -193,7 +193,7 @@ OptOptions read_options(const std::vector<std::string>& arguments) {
     const size_t end = argument.find('=');
     const std::string name = argument.substr(2, end == std::string::npos ? end : end - 2);
     const auto* row =
-        std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) { return r.name == name; });
+        std::find_if(std::begin(kRows), std::end(kRows), [&](const OptionRow& r) { return r.name == name; });
     if (row == std::end(kRows) || (row->text != nullptr) != (end != std::string::npos))
       throw_user("unknown option ", argument, "\n", help());
     if (row->text)
@@ -212,7 +212,7 @@ std::string help() {
     left.resize(std::max<size_t>(left.size() + 2, 22), ' ');
     out += "  " + left + std::string(right) + "\n";
   };
-  for (const Row& r : kRows)
+  for (const OptionRow& r : kRows)
     line("--" + std::string(r.name) + (r.value.empty() ? "" : "=" + std::string(r.value)), r.meaning);
   out += "stages:\n";
   for (const Stage& s : kStages) line(std::string(s.name), s.meaning);

@@ -14,7 +14,7 @@ namespace {
 
 constexpr const char* kAny = nullptr;
 
-struct Row {
+struct FactByName {
   std::string_view name;
   const char* overload;
   bool OperatorFacts::* fact;
@@ -24,7 +24,7 @@ struct Row {
 // Operators whose result a Python program can branch on, or whose output sizes are data: eager waits for the
 // data here, and so do we. Those that give a tensor other memory: a tape knows each tensor's storage once and
 // for all. And what else is told by name.
-constexpr Row kRows[] = {
+constexpr FactByName kRows[] = {
     {"aten::resize_", kAny, &OperatorFacts::ends_region},
     {"aten::resize_as_", kAny, &OperatorFacts::ends_region},
     {"aten::lstm", kAny, &OperatorFacts::recurrent},
@@ -122,7 +122,7 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
   OperatorFacts facts;
   facts.ends_region = gives_numbers(op);
   const auto& [name, overload] = op.operator_name();
-  for (const Row& row : kRows) {
+  for (const FactByName& row : kRows) {
     if (row.name != name || (row.overload != kAny && row.overload != overload)) continue;
     facts.*row.fact = true;
     facts.raises_by_data |= row.raises_by_data;
@@ -163,17 +163,17 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   thread_local PointerMap<const OperatorFacts*> of_lasting;
   if (const auto* facts = of_lasting.find(&schema)) return **facts;
 
-  struct Known {
+  struct FactsOfSchema {
     const OperatorFacts* facts;
     std::optional<c10::FunctionSchema> schema;  ///< of those that may be defined anew at the same address
   };
   static std::mutex mutex;
-  static auto* known = new std::unordered_map<const c10::FunctionSchema*, Known>();
+  static auto* known = new std::unordered_map<const c10::FunctionSchema*, FactsOfSchema>();
   const std::string& name = op.operator_name().name;
   const bool lasts = name.starts_with("aten::") || name.starts_with("torchbolt::");
   const std::lock_guard lock(mutex);
   const auto [at, fresh] = known->try_emplace(&schema);
-  Known& here = at->second;
+  FactsOfSchema& here = at->second;
   if (fresh || (here.schema && !(*here.schema == schema))) {
     here.facts = new OperatorFacts(look_up(op));  // tapes point to the one before
     here.schema.reset();

@@ -179,7 +179,7 @@ void Execution::give(int buffer, at::Tensor tensor) {
 }
 
 const at::Tensor& Execution::tensor(int buffer) {
-  Slot& s = slot(buffer);
+  BufferInCall& s = slot(buffer);
   if (s.tensor.defined()) return s.tensor;
   const PlanBuffer& b = p_.buffer(buffer);
   if (b.kind == BufferKind::Alias) {
@@ -194,7 +194,7 @@ const at::Tensor& Execution::tensor(int buffer) {
 }
 
 void* Execution::pointer(int buffer) {
-  Slot& s = slot(buffer);
+  BufferInCall& s = slot(buffer);
   return s.data ? s.data : tensor(buffer).data_ptr();
 }
 

@@ -22,14 +22,14 @@
 namespace bolt::run {
 
 /// A buffer in one call. `tensor` may be made lazily from `data`; `data` is there once the buffer is defined.
-struct Slot {
+struct BufferInCall {
   void* data = nullptr;
   at::Tensor tensor;
 };
 
 /// What the fold steps made, and the order of work on each device (device::Queue) that they were part of.
 struct FoldedBuffers {
-  std::vector<std::pair<int, Slot>> slots;
+  std::vector<std::pair<int, BufferInCall>> slots;
   Ints orders;
 };
 
@@ -64,8 +64,8 @@ class Execution {
   device::Queue& queue(size_t device) { return *queues_[device]; }
   /// That runs, or raised.
   const PreparedStep* running() const { return running_; }
-  const std::vector<Slot>& slots() const { return slots_; }
-  void put(std::vector<Slot> slots) { slots_ = std::move(slots); }
+  const std::vector<BufferInCall>& slots() const { return slots_; }
+  void put(std::vector<BufferInCall> slots) { slots_ = std::move(slots); }
   /// A buffer lies there. bind() makes no other memory for it.
   void put(int buffer, void* data) { slot(buffer) = {data, {}}; }
   void put(int buffer, at::Tensor tensor) { give(buffer, std::move(tensor)); }
@@ -81,7 +81,7 @@ class Execution {
   FoldedBuffers fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes);
 
  private:
-  Slot& slot(int buffer) { return slots_[static_cast<size_t>(buffer)]; }
+  BufferInCall& slot(int buffer) { return slots_[static_cast<size_t>(buffer)]; }
   const Shapes::OfBuffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
   at::TensorOptions options(int buffer) const;
   at::Tensor over(int buffer, void* data) const;
@@ -114,7 +114,7 @@ class Execution {
   std::shared_ptr<Shapes> own_;  // where sizes are data: `shapes_`, to be completed
   Ints values_;                  // of the program's symbols
   record::CallGenerators generators_;
-  std::vector<Slot> slots_;  // by buffer
+  std::vector<BufferInCall> slots_;  // by buffer
   std::vector<at::Tensor> arenas_;
   std::map<int, at::Tensor> places_;  // of some buffers that calls make
   std::vector<at::Tensor> copies_;    // by output: its memory, where that is not the memory of its buffer

@@ -201,7 +201,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   Execution& e = *execution_;
   Part& part = parts_[section];
   const device::GraphSection& here = sections_->parts.list[section];
-  std::vector<Slot> before = e.slots();
+  std::vector<BufferInCall> before = e.slots();
   bool runs = false;
   auto work = [&] {
     e.follow_queues();

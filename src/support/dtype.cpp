@@ -3,17 +3,17 @@
 
 namespace bolt {
 namespace {
-struct Facts {
+struct DTypeFacts {
   std::string_view name;
   int bytes;
   bool is_float, is_signed;
 };
-constexpr Facts kFacts[] = {
+constexpr DTypeFacts kFacts[] = {
 #define X(name, text, bytes, fp, si) {text, bytes, fp, si},
     BOLT_FOR_EACH_DTYPE(X)
 #undef X
 };
-const Facts& facts(DType t) { return kFacts[static_cast<int>(t)]; }
+const DTypeFacts& facts(DType t) { return kFacts[static_cast<int>(t)]; }
 }  // namespace
 
 std::string_view dtype_name(DType t) { return facts(t).name; }

@@ -13,13 +13,13 @@ namespace bolt {
 
 /// Both ends belong to it. Sums and products of the ends round as those of the numbers do, which keeps their
 /// order.
-struct Range {
+struct NumberRange {
   double low, high;
 };
 
-inline Range operator+(Range x, Range y) { return {x.low + y.low, x.high + y.high}; }
-inline Range operator-(Range x, Range y) { return {x.low - y.high, x.high - y.low}; }
-inline Range operator*(Range x, Range y) {
+inline NumberRange operator+(NumberRange x, NumberRange y) { return {x.low + y.low, x.high + y.high}; }
+inline NumberRange operator-(NumberRange x, NumberRange y) { return {x.low - y.high, x.high - y.low}; }
+inline NumberRange operator*(NumberRange x, NumberRange y) {
   const auto [low, high] = std::minmax({x.low * y.low, x.low * y.high, x.high * y.low, x.high * y.high});
   return {low, high};
 }
@@ -27,7 +27,7 @@ inline Range operator*(Range x, Range y) {
 enum class Inequality : uint8_t { less, less_or_equal, greater, greater_or_equal };
 
 /// Of `range order with`; nothing: it depends on the number.
-inline std::optional<bool> known_outcome(Range range, Inequality order, double with) {
+inline std::optional<bool> known_outcome(NumberRange range, Inequality order, double with) {
   const bool strictly_below = order == Inequality::less || order == Inequality::greater_or_equal;
   const bool below = strictly_below ? range.high < with : range.high <= with;
   const bool not_below = strictly_below ? range.low >= with : range.low > with;

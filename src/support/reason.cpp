@@ -9,11 +9,11 @@
 namespace bolt {
 namespace {
 
-struct Row {
+struct ReasonText {
   const char *id, *text, *hint;
   bool of_a_name;  ///< its first argument may have a hint of its own
 };
-constexpr Row kRows[] = {
+constexpr ReasonText kRows[] = {
 #define REASON(id, text, hint) {#id, text, hint, false},
 #define REASON_OF(id, text, hint) {#id, text, hint, true},
 #include "support/reasons.def"
@@ -32,7 +32,7 @@ constexpr std::string_view kPlace = "{}";
 constexpr const char* kWithin = ", in Python that runs within this instruction";
 constexpr const char* kHintWithin = "call that code from the model itself instead of from C";
 
-const Row& row_of(Why why) { return kRows[static_cast<size_t>(why)]; }
+const ReasonText& row_of(Why why) { return kRows[static_cast<size_t>(why)]; }
 
 const char* hint_of(std::string_view name) {
   const auto* row = std::find_if(std::begin(kHints), std::end(kHints),
@@ -70,7 +70,7 @@ std::string Reason::text() const {
 }
 
 const char* Reason::hint() const {
-  const Row& row = row_of(why);
+  const ReasonText& row = row_of(why);
   const char* of_name = row.of_a_name && !said.empty() ? hint_of(said[0]) : "";
   if (*of_name) return of_name;
   if (*row.hint) return row.hint;

@@ -298,11 +298,11 @@ Value* sum(const Maker& m, Node* n) {
 }
 
 using Rule = Value* (*)(const Maker&, Node*);
-struct Row {
+struct Rewrite {
   Op op;
   Rule rule;
 };
-constexpr Row kRewrites[] = {
+constexpr Rewrite kRewrites[] = {
     {Op::cast, cast},
     {Op::mul, mul},
     {Op::add, add},
@@ -336,7 +336,7 @@ constexpr Row kRewrites[] = {
 
 Value* simplified(Graph& g, Node* n) {
   Maker m(g, n);
-  for (const Row& row : kRewrites)
+  for (const Rewrite& row : kRewrites)
     if (row.op == n->op)
       if (Value* v = row.rule(m, n)) return v;
   if (op_info(n->op).kind == OpKind::Pointwise && n->operands.size() > 1) return without_expand(m, n);

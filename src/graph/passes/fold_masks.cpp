@@ -106,7 +106,7 @@ std::optional<int64_t> whole(const Node& n, const char* name) {
   return std::nullopt;
 }
 
-class Facts {
+class PositionFacts {
  public:
   MaybeAffine affine(const Value* v) {
     // Narrower integers wrap where positions still count.
@@ -253,7 +253,7 @@ bool is_causal(const Truth& t) {
 }  // namespace
 
 MaskHides what_mask_hides(const Value* mask) {
-  Facts facts;
+  PositionFacts facts;
   const Truth keeps = facts.keeps(mask);
   if (keeps.kind == Truth::Kind::True) return MaskHides::Nothing;
   return is_causal(keeps) ? MaskHides::WhatLiesAhead : MaskHides::Something;

@@ -20,7 +20,7 @@ using graph::Promotion;
 
 /// An operator of ATen and the operation that it is. Those of two operands stand for the overloads .Tensor
 /// and .Scalar (and none), with arguments self and other.
-struct Row {
+struct AtenOperation {
   std::string_view name;
   Op op;
   int operands;
@@ -28,15 +28,15 @@ struct Row {
 };
 
 // Operators that are another one's operation under another rule of promotion.
-constexpr Row kOthers[] = {
+constexpr AtenOperation kOthers[] = {
     {"logical_and", Op::bitwise_and, 2, Promotion::Bool},
     {"logical_or", Op::bitwise_or, 2, Promotion::Bool},
     {"logical_xor", Op::bitwise_xor, 2, Promotion::Bool},
 };
 
-const std::vector<Row>& rows() {
+const std::vector<AtenOperation>& rows() {
   static const auto* all = [] {
-    auto* list = new std::vector<Row>(std::begin(kOthers), std::end(kOthers));
+    auto* list = new std::vector<AtenOperation>(std::begin(kOthers), std::end(kOthers));
     for (const graph::PointwiseRow& r : graph::pointwise_rows())
       for (std::string_view name : split(r.aten, ' '))
         if (!name.empty()) list->push_back({name, r.op, r.operands, r.promotion});
@@ -45,10 +45,10 @@ const std::vector<Row>& rows() {
   return *all;
 }
 
-const Row* find_row(std::string_view name) {
+const AtenOperation* find_row(std::string_view name) {
   name.remove_prefix(name.find("::") + 2);
   if (!name.empty() && name.back() == '_' && name.substr(0, 2) != "__") name.remove_suffix(1);
-  for (const Row& r : rows())
+  for (const AtenOperation& r : rows())
     if (name == (r.operands == 2 ? r.name.substr(0, r.name.find('.')) : r.name)) return &r;
   return nullptr;
 }
@@ -62,7 +62,7 @@ DType computed_in(const Call& c, Promotion rule, const std::vector<std::string_v
 }
 
 std::vector<Value*> unary(Call& c) {
-  const Row* row = find_row(c.name());
+  const AtenOperation* row = find_row(c.name());
   DType t = computed_in(c, row->rule, {"self"});
   Value* x = c.operand("self", t);
   // Rounding and sign questions have trivial answers on integers.
@@ -85,7 +85,7 @@ Value* compared(const Call& c, std::string_view name, DType t) {
 }
 
 std::vector<Value*> binary(Call& c) {
-  const Row* row = find_row(c.name());
+  const AtenOperation* row = find_row(c.name());
   DType t = computed_in(c, row->rule, {"self", "other"});
   Op op = row->op;
   if (t == DType::Bool) {
@@ -305,7 +305,7 @@ std::vector<Value*> nan_to_num(Call& c) {
 }  // namespace
 
 void add_pointwise(Table& t) {
-  for (const Row& r : rows()) {
+  for (const AtenOperation& r : rows()) {
     std::string name = "aten::" + std::string(r.name);
     t[name] = {r.operands == 1 ? unary : binary, nullptr};
     if (r.operands == 2 && name.find('.') == std::string::npos)

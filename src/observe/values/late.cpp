@@ -295,12 +295,12 @@ namespace {
 /// are given. What is shown `here` is not delayed.
 enum class Shows : uint8_t { nothing, text, message, here, named };
 
-struct Row {
+struct ShowingCalls {
   const char *module, *cls;
   const char* names;
   Shows shows;
 };
-constexpr Row kShowing[] = {
+constexpr ShowingCalls kShowing[] = {
     {"builtins", nullptr, "print", Shows::text},
     {"warnings", nullptr, "warn", Shows::message},
     {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
@@ -317,12 +317,12 @@ PointerMap<Shows>& showing() {
 
 /// Adds the rows of modules that have been loaded since.
 void look_up_showing() {
-  static std::unordered_set<const Row*> done;
+  static std::unordered_set<const ShowingCalls*> done;
   // This is asked at every call of a recording, and only a new module can change the answer.
   static Py_ssize_t loaded = 0;
   PyObject* modules = PyImport_GetModuleDict();
   if (std::exchange(loaded, PyDict_GET_SIZE(modules)) == PyDict_GET_SIZE(modules)) return;
-  for (const Row& row : kShowing) {
+  for (const ShowingCalls& row : kShowing) {
     PyObject* module = PyDict_GetItemString(modules, row.module);
     if (!module || !done.insert(&row).second) continue;
     PyRef owner = row.cls ? PyRef::steal(PyObject_GetAttrString(module, row.cls)) : PyRef::share(module);

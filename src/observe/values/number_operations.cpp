@@ -418,7 +418,7 @@ bool is_random(PyObject* function) {
 }
 
 /// Where a number lies that is random.random(), or computed from it and constants; nothing: not known.
-std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
+std::optional<NumberRange> range_of(const guard::Numbers& numbers, int at) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
   constexpr double kExact = 1LL << 53;  // up to there ints are doubles
@@ -426,12 +426,12 @@ std::optional<Range> range_of(const guard::Numbers& numbers, int at) {
   if (step.op == NumberOp::constant && is_exact_number(step.object.get())) {
     const double value = PyFloat_AsDouble(step.object.get());
     if (PyErr_Occurred()) return PyErr_Clear(), std::nullopt;
-    return std::fabs(value) <= kExact ? std::optional(Range{value, value}) : std::nullopt;
+    return std::fabs(value) <= kExact ? std::optional(NumberRange{value, value}) : std::nullopt;
   }
-  if (numbers.draws(step) && is_random(step.object.get())) return Range{0, 1};
+  if (numbers.draws(step) && is_random(step.object.get())) return NumberRange{0, 1};
   if (step.op != NumberOp::binary) return std::nullopt;
-  const std::optional<Range> x = range_of(numbers, step.args[0]);
-  const std::optional<Range> y = x ? range_of(numbers, step.args[1]) : std::nullopt;
+  const std::optional<NumberRange> x = range_of(numbers, step.args[0]);
+  const std::optional<NumberRange> y = x ? range_of(numbers, step.args[1]) : std::nullopt;
   if (!y) return std::nullopt;
   switch (step.kind) {
     case Binary::add: return *x + *y;
@@ -458,7 +458,7 @@ bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
   const bool turned = world.is_open(right);
   PyObject *const drawn = turned ? right : left, *const with = turned ? left : right;
   if (world.is_open(with) || world.step_so_far(drawn) < 0) return false;
-  const std::optional<Range> range = range_of(world.numbers, world.step_so_far(drawn));
+  const std::optional<NumberRange> range = range_of(world.numbers, world.step_so_far(drawn));
   const double value = range && is_exact_number(with) ? PyFloat_AsDouble(with) : std::nan("");
   if (PyErr_Occurred()) return PyErr_Clear(), false;
   const int how = turned ? mirrored(op) : op;
