@@ -47,7 +47,7 @@ struct FakeLayout {
 };
 at::Tensor make_fake(const c10::Storage& storage, at::ScalarType dtype, c10::Device device, FakeLayout place,
                      record::TensorId id);
-/// The same on the meta device, for kernels that say what a result is like.
+/// What is a tensor of the meta device instead, for kernels that say what a result is like.
 at::Tensor make_meta(const c10::Storage& storage, at::ScalarType dtype, FakeLayout place);
 /// Of as many bytes, and no memory.
 c10::Storage make_storage(size_t bytes);

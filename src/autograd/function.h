@@ -33,8 +33,8 @@ const PyRef& kept_callable(int64_t number);
 
 using FunctionInputs = c10::List<std::optional<at::Tensor>>;
 
-/// The same of this call alone, on real tensors: the node holds the callable. `written`: outputs that are
-/// inputs which the forward pass wrote to; those are given back as they are, with another history.
+/// torchbolt::function on real tensors, for this call alone: the node holds the callable. `written`: outputs
+/// that are inputs which the forward pass wrote to; those are given back as they are, with another history.
 std::vector<at::Tensor> tie_function(PyObject* callable, const FunctionInputs& inputs, at::TensorList outputs,
                                      at::TensorList saved, std::vector<bool> differentiable,
                                      std::vector<bool> written, bool materialize);

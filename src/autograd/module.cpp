@@ -103,7 +103,7 @@ std::optional<int64_t> number_in(PyObject* args, size_t place) {
   return std::nullopt;
 }
 
-/// Those that calls differ in. The symbol of the third argument is n2, or f2.
+/// Adds a symbol for each number that calls differ in. That of the third argument is n2, or f2.
 void add_numbers(const std::vector<PyObject*>& calls, Fit& fit, Varying& dynamic) {
   for (size_t place = 0; place < static_cast<size_t>(PyTuple_GET_SIZE(calls[0])); ++place) {
     Observed seen;

@@ -24,7 +24,7 @@ Dims other_strides(const TensorInfo& was, const Nesting& nesting, at::IntArrayRe
   return strides;
 }
 
-/// Those of `size` are the values for sizes, or what strides have more than gaps of the run's make them.
+/// Sizes become what `values` say, and strides what those make them, with the gaps that the run's have.
 void take_sizes(TensorInfo& info, TensorId id, const Assignment& values) {
   const TensorInfo was = info;
   bool any = false;

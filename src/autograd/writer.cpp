@@ -526,7 +526,7 @@ Stack Writer::recorded_results(Entry& entry, const Stack& arguments) {
     }
   }
   if (!entry.facts->turns) return results;
-  // It changes how the tensor it is given shows its memory.
+  // An operator that turns changes how the tensor it is given shows its memory, and gives that one.
   const at::Tensor turned = arguments[0].toTensor(), shown = results[0].toTensor();
   turn(turned, place_of(shown), as_fake(shown)->id);
   return {turned};

@@ -34,7 +34,8 @@ std::string open_to_others(const struct stat& info) {
   return {};
 }
 
-/// The same of a folder on the road, where what counts is whether others can exchange what lies in it.
+/// Why a folder on the road to ours is not to be trusted; "": it is. What counts there is whether others can
+/// exchange what lies in it.
 std::string exchangeable(const struct stat& info) {
   return info.st_mode & S_ISVTX ? wrong_owner(info) : open_to_others(info);
 }

@@ -13,7 +13,7 @@ namespace bolt::cache {
 
 constexpr size_t kDigestBytes = 32;
 
-/// Both give their 32 bytes as they are.
+/// A digest is given as its 32 bytes.
 BOLT_API std::string sha256(std::string_view bytes);
 BOLT_API std::string hmac_sha256(std::string_view secret, std::string_view bytes);
 

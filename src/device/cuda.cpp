@@ -227,7 +227,7 @@ class CudaCode final : public DeviceCode {
     const LoadedKernel& usual = code.loaded(q.context(), true);
     const bool fits = usual.fits(l.extents, buffers);
     const LoadedKernel& loaded = fits ? usual : code.loaded(q.context(), false);
-    // Those that the program evaluated are the usual code's.
+    // The extents that the program has evaluated are the usual code's.
     const std::vector<int64_t> others = fits ? std::vector<int64_t>() : loaded.extents(l.numbers);
     const int64_t* extents = fits ? l.extents : others.data();
     at::Tensor scratch;

@@ -39,7 +39,7 @@ class Queue {
   /// A call begins: launches go to where the caller's own work on the device goes now. Raises what kernels of
   /// earlier calls reported.
   virtual void begin() {}
-  /// The same, and raises nothing.
+  /// Launches go to where the caller's own work goes now. Raises nothing.
   virtual void follow() { begin(); }
   /// Which of the device's orders of work that is; the same number for the same order.
   virtual int64_t order() const { return 0; }

@@ -180,8 +180,8 @@ class BOLT_API Graph {
   /// Appends (or inserts before `before`) a node whose output types come from the op's shape and dtype rules.
   /// What is made of no operands lies on the processor, unless it is put elsewhere (Type::device).
   Node* make(Op op, std::vector<Value*> operands, Attrs attrs = {}, Loc loc = {}, Node* before = nullptr);
-  /// The same with the types given (extern nodes, recorded layouts). The verifier still compares where a rule
-  /// exists.
+  /// Appends or inserts a node of the types that are given, as those of extern nodes and recorded layouts
+  /// are. The verifier still compares them where a rule exists.
   Node* make_typed(Op op, std::vector<Value*> operands, Attrs attrs, std::vector<Type> types, Loc loc = {},
                    Node* before = nullptr);
   /// Every use of `from`, outputs included, becomes `to`. One walk over the graph: to replace many, collect

@@ -16,7 +16,7 @@ namespace bolt::guard {
 /// From now on dict_time() tells of changes of `dict`.
 void watch_dict(PyObject* dict);
 
-/// The same number as before: no watched dict was changed or freed since. Needs the GIL.
+/// As long as this is one number, no watched dict is changed or freed. Needs the GIL.
 uint64_t dict_time();
 
 }  // namespace bolt::guard

@@ -309,7 +309,7 @@ PyObject* make_iterator(const IteratorKind& kind, Py_ssize_t flavour, PyObject* 
   return made && skip(made.get(), 1) ? made.release() : nullptr;
 }
 
-// It has been handed to others already, so it takes over what another one is that has got there.
+// The iterator has been handed to others already, so it takes over what another one is that has got there.
 bool set_iterator_state(PyObject* iterator, const IteratorKind& kind, PyObject* state) {
   PyObject* container = iterator_inside(iterator, kind);
   PyRef there = PyRef::steal(begin(kind, iterator_flavour(iterator, kind), container));

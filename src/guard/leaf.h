@@ -14,7 +14,7 @@ namespace bolt::guard {
 
 bool is_leaf(PyObject* object);
 
-/// The same value of the same type. Floats are compared bit by bit (0.0 is not -0.0, NaN is NaN).
+/// Are both one value, of one type? Floats are compared bit by bit (0.0 is not -0.0, NaN is NaN).
 bool same_leaf(PyObject* a, PyObject* b);
 
 /// The number or text that an object of a class on top of int, float, complex, str or bytes is, as an object

@@ -82,8 +82,8 @@ struct Numbers {
   bool compute(const std::vector<PyObject*>& registers,
                const std::function<std::optional<int64_t>(Sym, const std::vector<PyRef>&)>& size_of,
                std::vector<PyRef>& values) const;
-  /// Those of a later phase, given those before it; `data` gives what a step takes from an output, new. False
-  /// with an exception.
+  /// The values of a later phase, given those before it; `data` gives what a step takes from an output, new.
+  /// False with an exception.
   bool go_on(Phase phase, std::vector<PyRef>& values,
              const std::function<PyObject*(const NumberStep&)>& data = {}) const;
   /// The first fact that does not hold; null: all do.

@@ -74,7 +74,7 @@ Program::Program(std::unique_ptr<SourceTree> tree, TensorTable tensors, ThreadSt
     if (source->access == Access::chosen) return kChosen;
     return group_of.count(source) ? group_of[source] : 0;
   };
-  // Those kept from here on are for this program's own comparisons.
+  // Registers from here on are for this program's own comparisons.
   given_ = static_cast<size_t>(tree_->registers());
   /// The relations of the group that all `places` are in.
   auto relations_of = [&](const auto& places) -> Relations& {
@@ -168,7 +168,7 @@ void Program::choose_anew(std::vector<PyRef>& gone) {
   }
 }
 
-/// Those that the numbers computed so far give. False: one is not as it was.
+/// Checks the objects that the numbers computed so far choose. False: one is not as it was.
 bool Program::choose(const std::vector<PyRef>& numbers, std::string* why) {
   for (auto& group : chosen_) {
     if (group->in_use || static_cast<size_t>(group->step) >= numbers.size()) continue;

@@ -28,7 +28,7 @@ void write_source(ArchiveWriter& out, const Source& source, int reg) {
   out.number(source.is_whole);
 }
 
-/// That of another process has it in another place.
+/// Does a check compare an address, which is another one in another process?
 bool is_address(Check check) { return check == Check::method; }
 
 void write_assumption(ArchiveWriter& out, const Assumption& a) {

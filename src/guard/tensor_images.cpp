@@ -145,7 +145,7 @@ struct TensorImages::Data {
     members(of).push_back(slot);
   }
 
-  /// Those that look like this one.
+  /// The tensors that look like this one.
   uint32_t find(PyObject* object, const c10::TensorImpl& impl) {
     const auto* at_word = static_cast<const char*>(impl_slot(object));
     const ptrdiff_t at = at_word ? at_word - reinterpret_cast<const char*>(object) : 0;

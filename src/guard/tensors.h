@@ -83,7 +83,7 @@ class TensorTable {
   /// The sizes of `slot` that need not be as recorded, and the strides (a bit for each): its dimensions must
   /// then lie one in the other as recorded, with gaps where there were some. False: they did not.
   bool set_free(int slot, uint64_t dims);
-  /// It is found after the others (Access::chosen).
+  /// The tensor of `slot` is found after the others (Access::chosen).
   void set_chosen(int slot);
   /// Nothing was differentiated and nobody asked: it does not matter which of them require gradients.
   void ignore_gradients();

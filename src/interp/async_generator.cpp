@@ -11,7 +11,7 @@ namespace bolt::interp {
 
 namespace {
 
-/// Both of C's types, which are private to genobject.c.
+/// An object of either of C's two types, which are private to genobject.c.
 struct AwaitableObject {
   PyObject_HEAD PyAsyncGenObject* generator;
   PyObject* given;  ///< what is sent; what is thrown, as a tuple, null for aclose()

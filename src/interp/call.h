@@ -23,7 +23,7 @@ CallStart start_call(Semantics& semantics, Frame& frame, PyObject* callable, PyO
 
 /// What was started, run to its end in a loop of its own.
 PyObject* run_to_end(Semantics& semantics, CallStart start);
-/// The same where the result of a frame is not simply that of the call (a generator is resumed).
+/// A call that gives what its frame comes to, where that is not simply the frame's result (a generator).
 CallStart to_caller(Semantics& semantics, CallStart start);
 
 /// A callable that stands for `function` towards C code: calling it enters this interpreter under the rules

@@ -202,7 +202,7 @@ CallStart next_operand(Operands o, int op, bool inplace) {
   const size_t offset = binary_table[op].slot;
   const binaryfunc left_slot = slot_of(Py_TYPE(o.left), offset);
   binaryfunc right_slot = o.of_one_type() ? nullptr : slot_of(Py_TYPE(o.right), offset);
-  // The same function of C would say the same again.
+  // One function of C in both slots would give the same answer twice, so that it is asked once.
   if (right_slot == left_slot && right_slot != python_slots.binary[op]) right_slot = nullptr;
   CallStart start;
   if (inplace && o.asked == ReturnTo::entry) {

@@ -180,7 +180,7 @@ class Semantics {
   // ------------------------------------------------------------------------------------------
   /// Resumes `receiver` with `value` (None: next). PYGEN_RETURN, PYGEN_NEXT or PYGEN_ERROR; *result is new.
   virtual PySendResult send(Frame& frame, PyObject* receiver, PyObject* value, PyObject** result);
-  /// The same as a frame for the loop to run. Null without an exception: send does it.
+  /// The frame that the loop is to run for that. Null without an exception: send does it.
   virtual Frame* start_send(Frame& frame, PyObject* receiver, PyObject* value);
   virtual PyObject* get_awaitable(Frame& frame, PyObject* object);
   virtual PyObject* get_async_iter(Frame& frame, PyObject* object);

@@ -14,11 +14,11 @@ namespace bolt::interp {
 /// nor exception: the type has no such attribute.
 CallStart start_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                         std::initializer_list<PyObject*> args);
-/// The same, run to its end.
+/// The value of such a call, which is run to its end.
 PyObject* call_special(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                        std::initializer_list<PyObject*> args);
 
-/// The same for a method that must be there.
+/// Both for a method that the type must have: an exception tells where it has none.
 CallStart start_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,
                          std::initializer_list<PyObject*> args);
 PyObject* call_required(Semantics& semantics, Frame& frame, PyObject* self, PyObject* name,

@@ -187,8 +187,8 @@ class Chooser {
   }
   void fix(const Value* v) { fixed_[v->id] = fixed_[view_base(v)->id] = 1; }
 
-  /// It may be slow otherwise, its weights are too large for a second order, or its result
-  /// would be turned back.
+  /// Does a convolution stay as it lies? It may be slow otherwise, its weights may be too large for a second
+  /// order, or its result would be turned back.
   bool keeps_its_layout(const Node& conv) const {
     if (!graph::facts_of(conv.out()->type.device).convolves_in_any_order) return true;
     const Value* weights = conv.operands[1];

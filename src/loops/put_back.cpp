@@ -35,7 +35,7 @@ bool is_updated(const std::vector<Kernel>& kernels, const Step& s, size_t slot) 
          kernels[static_cast<size_t>(s.kernel)].buffers[slot].role == BufferRole::InOut;
 }
 
-/// The same but for kernel, call and buffers.
+/// Do both steps the same, whichever kernel, call and buffers they name?
 bool same_work(const Step& a, const Step& b) {
   if (a.kind != b.kind || a.device != b.device || a.operand_count != b.operand_count ||
       a.buffers.size() != b.buffers.size())
@@ -350,7 +350,7 @@ class PutBack {
     for (const Step& s : out_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
     for (const PlanResult& r : out_.results)
       if (r.buffer >= 0) use(r.buffer);
-    // Those that were added stand behind what they read, as all do.
+    // Steps that were added stand behind what they read, as all steps do, so one walk backwards is enough.
     for (size_t i = wanted.size(); i-- > 0;) {
       const Step& s = out_.fold_steps[i];
       each_made(s, [&](size_t k) { wanted[i] |= used[static_cast<size_t>(memory(s.buffers[k]))]; });

@@ -37,7 +37,7 @@ struct Units {
   const std::vector<const graph::Value*>& sources(const graph::Node* n) const {
     return read_by[n->out()->id];
   }
-  /// Those of `u` as a kernel.
+  /// The nodes of unit `u`, and what a kernel of them reads and stores.
   Group group(int u) const;
   /// What nodes compute for readers in units that are not `inside`, or for the caller.
   template <typename Inside>

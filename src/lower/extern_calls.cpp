@@ -209,7 +209,8 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
     for (const Arg& a : e.args)
       for (TensorId id : a.tensors)
         if (id >= 0) w_.demand_place(id);
-    // It shows what it is given, whatever its numbers are. Elsewhere they may say whether it does (dropout).
+    // What passes on is a view of what it is given, whatever its numbers are. Of others these may say whether
+    // it is one (dropout).
     const bool as_recorded = known && std::ranges::all_of(*known, all_known) && e.facts->passes_on;
     known.reset();
     if (as_recorded) return known;

@@ -51,12 +51,12 @@ class RecorderHooks {
   /// A torch.SymInt that stands for `size` in the call of an operator and was `value` in this run; what torch
   /// asks about it goes to `notes`. New, null with an exception.
   virtual PyObject* lend(Sym size, int64_t value, const std::shared_ptr<SizeNotes>& notes) = 0;
-  /// The same for a float: `symbol` stands for its bits.
+  /// A float that operators are lent in its place: `symbol` stands for its bits.
   virtual PyObject* lend_float(Sym, double value, const std::shared_ptr<SizeNotes>&) {
     return PyFloat_FromDouble(value);
   }
-  /// The same for a number that was taken out of `tensor`, which has one element. Null without an exception:
-  /// not possible.
+  /// A number that was taken out of `tensor`, of one element, is lent to an operator. Null without an
+  /// exception: that is not possible.
   virtual PyObject* lend_data(Sym, PyObject*, PyObject*, const std::shared_ptr<SizeNotes>&) {
     return nullptr;
   }
@@ -88,7 +88,7 @@ class RecorderHooks {
   }
   /// A call of torch's `function` begins that is lent numbers.
   virtual void begin_lent_call(const std::string&) {}
-  /// It is over. Gives the symbols that its operator was given as floats, not as numbers of any kind.
+  /// The call is over. Gives the symbols that its operator was given as floats, not as numbers of any kind.
   virtual std::vector<Sym> end_lent_call() { return {}; }
   /// Is there any number that differs between calls?
   virtual bool follows_numbers() { return false; }
@@ -100,7 +100,7 @@ class RecorderHooks {
   virtual bool follows_within(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// A number was computed from a text that differs, which operators are lent none of.
   virtual void follows_number_of_text() {}
-  /// The same of the length of the container found at `source`.
+  /// Does the length of the container found at `source` differ?
   virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
@@ -203,7 +203,7 @@ struct Observation {
   WorldUndo undo;                 ///< of what the region wrote
   std::string unsound;            ///< not empty: must not be cached, and why
   bool retry = false;             ///< and the next recording will not come to that point
-  /// It raised after it had been told that it is being compiled. What it left behind; "": nothing.
+  /// The run raised after it had been told that it is being compiled. What it left behind; "": nothing.
   std::optional<std::string> trace;
   guard::ThreadState before;  ///< what it began in
   guard::ThreadState after;   ///< what the region left the thread in

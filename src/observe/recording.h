@@ -57,9 +57,9 @@ class Recording final : public interp::Semantics {
   /// From now on regions end before this instruction, for this reason.
   /// `whole`: see runs_whole.
   [[gnu::cold]] void not_past(PyObject* code, int pc, const Reason& why, bool whole = false);
-  /// The same for the instruction of the outermost run in progress that led to where this one cannot be
-  /// suspended: within native code, or among the tensors of a transform (torch.func), which only live while
-  /// it runs.
+  /// From now on regions end before the instruction of the outermost run in progress that led to where this
+  /// one cannot be suspended: within native code, or among the tensors of a transform (torch.func), which
+  /// only live while it runs.
   [[gnu::cold]] void not_past_here(const Frame& frame, const Reason& why);
   struct Instruction {
     PyRef code;
@@ -79,7 +79,7 @@ class Recording final : public interp::Semantics {
   [[gnu::cold]] void left_changed(const Reason& why);
   /// May the region set flags of the process (special_flags.cpp)? Then what they are is guarded.
   bool may_set_flags();
-  /// Those that were set must be what they were.
+  /// Flags that the run has set must be what they were before it.
   void check_flags();
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();

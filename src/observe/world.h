@@ -244,9 +244,9 @@ class World {
   /// dict_get gives nothing.
   bool dict_key(PyObject* dict, PyObject* key);
   PyObject* type_attr(PyTypeObject* type, PyObject* name);
-  /// It is guarded how a class finds attributes at all: with functions of its own, or as every other.
+  /// Guards how a class finds attributes at all: with functions of its own, or as every other does.
   void note_lookup(PyTypeObject* type);
-  /// It is guarded what a class is derived from.
+  /// Guards what a class is derived from.
   void note_bases(PyTypeObject* type);
   PyObject* super_attr(PyTypeObject* type, PyTypeObject* start, PyObject* name);
   PyObject* instance_dict(PyObject* object);
@@ -260,7 +260,7 @@ class World {
   /// An import gave `module`; null: it raised. A module that is loaded stays what it is in sys.modules;
   /// loading it the first time happens once, for real.
   void imported(PyObject* module);
-  /// It is guarded how long a container was before the run.
+  /// Guards how long a container was before the run.
   void read_length(PyObject* object);
   /// The length or keys and every item of a container are guarded; there is nothing to guard of a fresh one.
   void read_whole(PyObject* object);

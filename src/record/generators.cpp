@@ -15,7 +15,7 @@ void seed_generator(const std::optional<at::Generator>& generator, c10::SymInt s
   seeded.set_current_seed(static_cast<uint64_t>(seed.expect_int()));
 }
 
-// They keep their place among the operators that draw.
+// As operators that draw by their tags, both keep their place among those that do.
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
   const std::vector<at::Tag> tags = {at::Tag::nondeterministic_seeded};
   m.def("make_generator(Generator? generator) -> ()", tags);

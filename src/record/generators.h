@@ -27,8 +27,8 @@ class GeneratorStates {
     states_.emplace_back(generator, generator.get_state());
   }
   void keep_default(c10::Device device) { keep(at::globalContext().defaultGenerator(device)); }
-  /// Those that an operator that draws may draw from, which is about to be called with what lies on top of
-  /// `stack`.
+  /// Keeps the generators that an operator may draw from, which is about to be called with what lies on top
+  /// of `stack`.
   void keep_drawn(const OperatorFacts& facts, const torch::jit::Stack& stack);
   void put_back() {
     for (auto& [generator, state] : states_) {
@@ -45,7 +45,7 @@ class GeneratorStates {
 /// torchbolt::make_generator(g), which does nothing but name it, and torchbolt::seed_generator(g, seed).
 bool makes_generator(const c10::OperatorHandle& op);
 
-/// Those of one call, by the recorded ones: found where those were, or made in their place.
+/// The generators of one call, by the recorded ones: found where those were, or made in their place.
 class CallGenerators {
  public:
   void add(at::Generator recorded, at::Generator now) {

@@ -107,7 +107,7 @@ void look_for_communication(std::string_view name, OperatorFacts& facts) {
                         name.starts_with("c10d_functional::");
   facts.communicates = facts.is_waited_for || name.starts_with("_dtensor::") || name.starts_with("c10d::") ||
                        name.starts_with("symm_mem::");
-  // They are given to a library of which each wants them dense, and in the same order on all processes.
+  // What is sent is given to a library that wants it dense, and in one order on all processes.
   for (size_t a = 0; facts.communicates && a < facts.arguments; ++a)
     facts.lie_as_eagers.push_back(static_cast<int>(a));
 }

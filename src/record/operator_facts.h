@@ -32,8 +32,8 @@ struct OperatorFacts {
   bool waits = false;        ///< wait_tensor: gives what it is given, once that is there
   bool ordinary = false;     ///< nothing of all this: it gives what it computes, and nobody asks more of it
   std::vector<int> written;  ///< arguments that it writes to, by its schema
-  /// The same when it trains: normalisations write their running statistics then, of which the schema says
-  /// nothing. Empty: it is none.
+  /// Arguments that it writes to when it trains: normalisations write their running statistics then, of which
+  /// the schema says nothing. Empty: it is none of them.
   std::vector<int> written_in_training;
   /// Arguments that must lie in memory as eager's do: the library keeps a plan for each set of shapes, and
   /// does not ask whether these lie as they did when the plan was made.

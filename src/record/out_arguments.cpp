@@ -66,7 +66,7 @@ bool gives_new_tensors(Entry& entry, Tape& tape, const torch::jit::Stack& given,
     stack.push_back(given[i]);
   }
   {
-    // Nor has the one with out=.
+    // Autocast casts nothing for an operator with out=, so nothing here either.
     const c10::impl::ExcludeDispatchKeyGuard no_casts(c10::autocast_dispatch_keyset);
     call(*op, &stack);
   }

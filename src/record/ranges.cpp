@@ -42,7 +42,7 @@ std::optional<bool> known_outcome(const Tape& tape, TensorId condition) {
   const Entry* draws = maker(tape, compares->args[0].tensors[0]);
   const std::optional<double> with = constant(compares->args[1]);
   if (!draws || !with || draws->op.operator_name().name != "aten::rand") return std::nullopt;
-  // It is cast to the type of the numbers, which lie in [0, 1]: near the ends nothing is said.
+  // The bound is cast to the type of the numbers, which lie in [0, 1]: near the ends nothing is said.
   constexpr double kNear = 0.01;
   const bool is_end = *with == 0 || *with == 1;
   if (!is_end && *with >= -kNear && *with <= 1 + kNear) return std::nullopt;

@@ -40,7 +40,7 @@ class Tensors {
   std::optional<TensorId> find(const at::Tensor& t) const;
   /// Its id; a tensor not seen before becomes an input.
   TensorId input_id(const at::Tensor& t);
-  /// The same; a result not seen before is made by `entry`. -1: undefined.
+  /// Its id; `entry` makes it where it is a result not seen before. -1: it is undefined.
   TensorId id_of(const at::Tensor& t, Use use, int entry);
   /// A new id, whatever it was before. `entry` < 0: it is an input.
   TensorId add(const at::Tensor& t, int entry);
@@ -123,7 +123,7 @@ class Tensors {
     const Impl* impl;
     int id;
   };
-  /// Those that may have been freed, in any order, looked through in turn.
+  /// Tensors and storages that may have been freed, in any order, looked through in turn.
   template <class Impl>
   struct AllHeld {
     std::vector<Held<Impl>> all;

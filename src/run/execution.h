@@ -59,10 +59,10 @@ class Execution {
   void end();
 
   // ---- parts of a call, where others are repeated (recordings.h)
-  /// To where the caller's work goes now.
+  /// Later launches go to where the caller's work goes now.
   void follow_queues();
   device::Queue& queue(size_t device) { return *queues_[device]; }
-  /// That runs, or raised.
+  /// The step that runs, or has raised.
   const PreparedStep* running() const { return running_; }
   const std::vector<BufferInCall>& slots() const { return slots_; }
   void put(std::vector<BufferInCall> slots) { slots_ = std::move(slots); }

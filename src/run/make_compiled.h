@@ -22,7 +22,7 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
                                         std::vector<lower::SizeSymbol> symbols, const std::string& name,
                                         const loops::PlanOptions& options, Stages& stages);
 
-/// The same, of a part of a region. Its code may still be being compiled, while others are planned
+/// A part of a region, made so. Its code may still be being compiled, while other parts are planned
 /// (Compiled::finish_code). `free_outputs`: results of the graph, by place, that may lie in any order of
 /// memory; lowered().outputs of what is made say how they do.
 std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
@@ -31,9 +31,9 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
                                          const loops::PlanOptions& options, Stages& stages,
                                          const std::vector<int>& free_outputs);
 
-/// The same, of a region that adapts to its calls: programs for sizes that come often, and one for parameters
-/// that keep changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: so
-/// may one with less fusion be (trial.h).
+/// A region that adapts to its calls: programs for sizes that come often, and one for parameters that keep
+/// changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: a program with
+/// less fusion may be made, too (trial.h).
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<lower::SizeSymbol> symbols, bool any_data, bool tried,

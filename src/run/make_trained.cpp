@@ -213,7 +213,7 @@ class Making {
     return take_facts_of_backward();
   }
 
-  /// They are facts about the region's sizes, and so guards of it.
+  /// What the backward part takes for granted are facts about the region's sizes, and so guards of it.
   bool take_facts_of_backward() {
     const size_t before = facts_.size();
     for (SizeFact f : backward_.facts()) {

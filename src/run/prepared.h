@@ -105,10 +105,10 @@ class Prepared {
   const loops::PlanBuffer& buffer(int b) const { return plan.buffers[static_cast<size_t>(b)]; }
   /// The buffer whose memory it shows.
   int owner(int b) const;
-  /// Its sizes are data.
+  /// Are its sizes data, so that it waits for them?
   bool waits(size_t buffer) const { return !buffer_phase_.empty() && buffer_phase_[buffer] > 0; }
   bool lies_in_arena(size_t buffer) const;
-  /// It is made when a step needs it, not when the call begins.
+  /// Is the buffer made when a step needs it, and not when the call begins?
   bool made_by_step(size_t buffer) const { return made_by_step_[buffer] != 0; }
   /// `values` with those that decide no size left out: what Shapes are looked up by.
   Ints shaping_values(Ints values) const;

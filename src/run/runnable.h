@@ -59,7 +59,7 @@ class Runnable {
   /// names. Throws RunEagerly; what an operator raises only where that cannot be taken back.
   std::vector<at::Tensor> run(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& numbers = {},
                               record::CallGenerators generators = {});
-  /// The same with the values of all of symbols().
+  /// As run(), with `values` of all of symbols().
   std::vector<at::Tensor> run_for(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                   record::CallGenerators generators);
 
@@ -69,7 +69,7 @@ class Runnable {
   virtual bool forward_can_fail() const { return can_fail_; }
   /// Long enough to let other threads have the interpreter meanwhile.
   bool releases_gil() const { return releases_gil_; }
-  /// It calls torch's operators where autograd sees them.
+  /// Are torch's operators called where autograd sees them?
   virtual bool is_differentiated() const { return true; }
   /// Tape inputs whose memory the region writes in a way that no version counter tells.
   virtual std::vector<int> written_inputs() const { return {}; }
@@ -103,7 +103,7 @@ class Runnable {
 
   const record::Tape& tape() const { return tape_; }
   const std::vector<record::TensorId>& wanted() const { return wanted_; }
-  /// Those of numbers come in the order of run()'s.
+  /// What differs between calls. Symbols of numbers come in the order in which run() takes their values.
   const std::vector<lower::SizeSymbol>& symbols() const { return symbols_; }
 
   /// What compiling found out beside the program.

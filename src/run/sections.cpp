@@ -49,7 +49,7 @@ bool draws_from_another(const lower::ExternCall& call) {
   return std::ranges::any_of(call.args, [](const record::Arg& a) { return a.value.isGenerator(); });
 }
 
-/// It may do anything, as far as we know.
+/// Is it somebody's operator, which may do anything as far as we know?
 bool is_somebodys(const PreparedStep& p) {
   if (!p.call) return false;
   const std::string_view name = p.call->op.schema().name();

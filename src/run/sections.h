@@ -32,7 +32,7 @@ struct Sections {
   std::string left_out;         ///< steps that are launched, and why; "": none
 
   bool is_whole() const { return parts.list.size() == 1; }
-  /// That each replay makes, beside those of inputs and results.
+  /// Copies that each replay makes, beside those of inputs and results.
   int64_t copies() const { return static_cast<int64_t>(parts.placed.size()); }
 };
 

@@ -178,7 +178,7 @@ variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, 
   return out;
 }
 
-/// Those that the engine will come to in this pass, if it is the engine's.
+/// By group: will the engine come to it in this pass, if the pass is the engine's?
 std::vector<bool> TrainedCall::groups_to_come(const Pass& pass) const {
   std::vector<bool> to_come(pass.handed_on.size());
   const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();

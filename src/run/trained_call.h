@@ -84,8 +84,8 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
 
   /// Gives `t`, the tangent's tensor, its history. Tangents come one after another, in their order.
   void tie(at::Tensor& t, size_t tangent);
-  /// The same for an input that the run wrote to, as eager's in-place operators do: what is a view is a part
-  /// of what its base has become. The program has written already, and counted its writes.
+  /// Gives an input that the run wrote to its new history, as eager's in-place operators do: what is a view
+  /// is a part of what its base has become. The program has written already, and counted its writes.
   void tie_rewritten(const at::Tensor& input, size_t tangent);
 
  private:

@@ -51,8 +51,8 @@ class TrainedLinks {
 
   /// Inputs of the run that are given a gradient.
   std::vector<size_t> edges;
-  /// Those, by the tangents that lead to them. Where results lie on several devices it is one group, since
-  /// what they are told of would have to be waited for.
+  /// Edges, by the tangents that lead to them. Where results lie on several devices there is one group, since
+  /// what the edges are told of would have to be waited for.
   struct Group {
     std::vector<size_t> tangents;
     std::vector<size_t> edges;  ///< places in `edges`

@@ -197,7 +197,7 @@ void EagerTrial::turn_is_over() {
   phase_ = Phase::eager;
 }
 
-/// Both have had their turns.
+/// Program and eager have both had their turns.
 void EagerTrial::judge(bool is_slower) {
   if (!is_slower) return keep_program();
   if (first_) return give_to_eager();

@@ -30,8 +30,8 @@ class Weight {
  private:
   bool holds_same(const c10::TensorImpl& impl) const;
 
-  // Both are held so that nothing else gets their addresses. The tensor itself must not be, not even weakly:
-  // torch.utils.swap_tensors, and with it Module.to(), refuses tensors that somebody else refers to.
+  // Counter and storage are held so that nothing else gets their addresses. The tensor must not be, even
+  // weakly: torch.utils.swap_tensors, and with it Module.to(), refuses tensors that somebody else refers to.
   c10::VariableVersion version_;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
   const void *counter_, *memory_, *data_;

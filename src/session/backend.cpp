@@ -170,7 +170,7 @@ class TapeWalk {
       for (Sym s : arg.syms) PyList_Append(all.get(), size(s).get());
       return all;
     }
-    // These three are numbers in a boxed call, and names in Python.
+    // A dtype, a layout and a memory format are numbers in a boxed call, and have names in Python.
     const c10::Type* type = declared.real_type().get();
     if (auto* optional = type->castRaw<c10::OptionalType>()) type = optional->getElementType().get();
     if (arg.value.isInt()) {

@@ -102,7 +102,8 @@ class Bridge final : public observe::RecorderHooks {
   /// What is known of sizes beyond what was asked: mark_dynamic's limits, and sizes that must be what they
   /// were.
   std::vector<SizeFact> further_facts();
-  /// That come to what the recording made: its results, and inputs that have another history now.
+  /// Notes backward passes that come to what the recording made: its results, and inputs that have another
+  /// history now.
   void note_backward_passes(const std::shared_ptr<run::DoubleBackward>& noted) const;
 
   record::Recorder recorder;

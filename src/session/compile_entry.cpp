@@ -136,7 +136,8 @@ void describe_region(Callable* self, const CallEntry& entry, Bridge& bridge, obs
   recorded.trace.write("0_guards.txt", guards);
 }
 
-/// So that it can be compiled again elsewhere. Where sizes or numbers differ, compiling writes into the tape.
+/// What it takes to compile a region again elsewhere. Where sizes or numbers differ, compiling writes into
+/// the tape.
 CompiledFrom compiled_from(const run::Recorded& recorded) {
   CompiledFrom from{{recorded.name,
                      recorded.wanted,

@@ -13,12 +13,12 @@ PyObject* run_plainly(interp::Frame* innermost, bool signalled = false);
 /// For as long as a tracer that something inside the run has installed (breakpoint()) wants to see it.
 Outcome run_traced(interp::Frame* innermost);
 
-/// So many instructions in the interpreter.
+/// Runs so many instructions in the interpreter.
 Outcome step(interp::Frame* innermost, int64_t instructions);
-/// The same for a call.
+/// Begins a call, and runs so many instructions of it.
 Outcome step_into(Callable* self, const Given& given, int64_t instructions);
 
-/// As far as the first operator.
+/// Runs as far as the first operator.
 Outcome step_to_operator(interp::Frame* innermost);
 
 /// As many as runs from there took before (Site::plain_instructions).

@@ -64,7 +64,7 @@ std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<Py
   return values;
 }
 
-/// Those of torch.
+/// Torch's generators of this call, by those that were recorded.
 record::CallGenerators generators_of(const CallEntry& entry, const guard::Found& found) {
   record::CallGenerators generators;
   for (const auto& [recorded, place] : entry.generators) {

@@ -25,10 +25,10 @@ struct BOLT_API Reason {
   template <class... Said>
   Reason(Why row, Said&&... arguments) : why(row), said{std::string(std::forward<Said>(arguments))...} {}
 
-  /// The same of an instruction that led to Python in which no region can end.
+  /// This reason, told of an instruction that led to Python in which no region can end.
   Reason within_instruction() const;
-  /// The same, found where a region ends for `end`. That may have been found so itself: then it is told what
-  /// began it.
+  /// This reason, found where a region ends for `end`. Where `end` has been found so itself, it is told what
+  /// began that.
   Reason where_it_ends(const Reason& end) const;
 
   /// The row's name in reasons.def.

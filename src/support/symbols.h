@@ -73,7 +73,7 @@ inline int tensor_of_data_size(const SymNode& symbol) { return index_in(symbol, 
 inline bool is_data_size(const SymNode& symbol) { return is_kind(symbol, SymbolKind::data_size); }
 inline bool holds_data_size(Sym s) { return holds_kind(s, SymbolKind::data_size); }
 
-/// It never leaves the recorder, which puts the tensor in its place.
+/// Stands for a number that is data. It never leaves the recorder, which puts the tensor in its place.
 inline Sym data_number(size_t index) {
   return symbol_of({SymbolKind::data_number, static_cast<int32_t>(index), -1});
 }
@@ -146,7 +146,7 @@ int64_t evaluate(Sym s, const Table& table, const ValueAt& value, const Unknown&
   });
 }
 
-/// The same, where every symbol must stand in it.
+/// The value of `s`, all of whose symbols must stand in the table.
 template <class Table, class ValueAt>
 int64_t evaluate(Sym s, const Table& table, const ValueAt& value) {
   return evaluate(s, table, value, [](const SymNode& n) -> int64_t {

@@ -35,7 +35,7 @@ class BOLT_API TextReader {
 
   /// Does `token` stand here? A token that ends in a letter is a whole word: `in` is no prefix of `inout`.
   bool sees(std::string_view token);
-  /// The same, and then it is taken.
+  /// Does `token` stand here? Then it is taken.
   bool accept(std::string_view token);
   void expect(std::string_view token);
   /// Letters, digits, _ and . ; may be empty.

@@ -47,7 +47,7 @@ struct NamedUnit {
 /// What a code generator brings.
 struct Compiler {
   std::string target;  ///< all that its code depends on beside the units: device, features, tool versions
-  /// These units as one object. Called on several threads at once, for each unit at most once.
+  /// Compiles units to one object. Called on several threads at once, for each unit at most once.
   std::function<std::string(const std::vector<NamedUnit>& units)> object;
   /// An object, which may come from disk: a damaged one throws Error(Internal), it is never loaded half.
   std::function<std::shared_ptr<MachineCode>(const std::string& object)> load;

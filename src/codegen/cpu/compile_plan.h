@@ -33,9 +33,9 @@ class BOLT_API PlanCompilation {
   std::unique_ptr<Work> work_;
 };
 
-/// Both.
+/// Compiles a plan's kernels and loads them: a PlanCompilation from beginning to end.
 BOLT_API PlanFunctions compile(const loops::Plan& plan, const Target& target = Target::host());
-/// The same code, not loaded, on any host.
+/// The code that this would load, for a target that the host need not be able to run.
 BOLT_API Assembled assemble(const loops::Plan& plan, const Target& target);
 /// The planner's questions, answered for `target`.
 BOLT_API loops::PlanOptions options_that_generate(const Target& target = Target::host());

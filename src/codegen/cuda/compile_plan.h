@@ -99,7 +99,7 @@ class BOLT_API Compilation {
   std::unique_ptr<Texts> texts_;
 };
 
-/// Both.
+/// Compiles kernels and loads them: a Compilation from beginning to end.
 BOLT_API PlanLaunches compile(const std::vector<loops::Kernel>& kernels, const CudaTarget& target,
                               const std::vector<char>& listed = {},
                               const std::vector<std::vector<char>>& numbers = {});

@@ -136,7 +136,7 @@ class CudaEmitter : CudaValues {
   std::string pointer_type(const loops::Buffer& b) const {
     return (b.role == loops::BufferRole::In ? "const " : "") + memory_type(b.dtype) + "*";
   }
-  /// It lies among the arguments.
+  /// Is a buffer of one number given as that number, among the arguments?
   bool is_number(size_t buffer) const { return !numbers_.empty() && numbers_[buffer]; }
 
   void signature(const std::string& name) {
@@ -162,7 +162,7 @@ class CudaEmitter : CudaValues {
       if (is_number(i)) line(type + " const b" + n + " = reinterpret_cast<" + type + ">(&bits" + n + ");");
     }
   }
-  /// The same arguments, in the same order, out of the list.
+  /// A kernel in lists is given what others are given, in that order, out of the list of its launches.
   void signature_of_list(const std::string& name) {
     const size_t arguments = k_.buffers.size() + 1 + k_.symbols.size();
     line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")");

@@ -105,7 +105,7 @@ class Padding {
  private:
   using Pair = std::vector<int64_t>;
 
-  /// So many zeros behind the last dimensions. Of a transposed matrix what lies in memory is padded.
+  /// `v` with so many zeros behind its last dimensions. Of a transposed matrix what lies in memory is padded.
   Value* padded(const Maker& maker, Value* v, const std::vector<int64_t>& more) {
     if (std::ranges::all_of(more, [](int64_t n) { return n == 0; })) return v;
     if (is_transposed(v))

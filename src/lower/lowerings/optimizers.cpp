@@ -95,7 +95,7 @@ Results adam_or_adamw(Call& c, bool decoupled) {
     written[3].push_back(all.stored("exp_avg_sqs", i, v));
     if (amsgrad) written[4].push_back(all.stored("max_exp_avg_sqs", i, largest));
   }
-  // It may be given where it is of no use.
+  // The list of the largest averages may be given where nothing asks for it; then nothing is written to it.
   if (!amsgrad) written[4].resize(c.tensors("max_exp_avg_sqs").size());
   return one_after_the_other(written);
 }

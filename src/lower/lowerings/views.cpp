@@ -498,7 +498,7 @@ void add_views(Table& t) {
   row(unfold, {"unfold"});
   row(diagonal, {"diagonal"});
   row(meshgrid, {"meshgrid", "meshgrid.indexing"});
-  // These change the geometry of the tensor they are called on.
+  // In-place views change the geometry of the tensor that they are called on.
   row(squeeze, {"squeeze_", "squeeze_.dim", "squeeze_.dims"});
   row(unsqueeze, {"unsqueeze_"});
   row(transpose, {"transpose_", "swapdims_"});

@@ -48,10 +48,10 @@ constexpr ControlRow kControls[] = {
     {"torch._compile", "_disable_dynamo.<locals>.inner", Control::substituted},
     // Who logs what a collective raised: the collective itself may be one that is recorded.
     {"torch.distributed.c10d_logger", "_exception_logger.<locals>.wrapper", Control::substituted},
-    // Both speak to the reducer, which keeps books of each pass, and one may put a node behind the result.
+    // DDP speaks to its reducer there, which keeps books of each pass, and may put a node behind the result.
     {"torch.nn.parallel.distributed", "DistributedDataParallel._pre_forward", Control::apart},
     {"torch.nn.parallel.distributed", "DistributedDataParallel._post_forward", Control::apart},
-    // They give parameters other memory and wait for it.
+    // FSDP gives parameters other memory there, and waits for it.
     {"torch.distributed.fsdp._runtime_utils", "_root_pre_forward", Control::apart},
     {"torch.distributed.fsdp._runtime_utils", "_pre_forward", Control::apart},
     {"torch.distributed.fsdp._runtime_utils", "_post_forward", Control::apart},
@@ -97,7 +97,7 @@ constexpr ControlRow kControls[] = {
     // Levels of forward-mode gradients. While one is open calls are eager's: every tensor may have a tangent.
     {"torch.autograd.forward_ad", "enter_dual_level", Control::apart_alone},
     {"torch.autograd.forward_ad", "exit_dual_level", Control::apart_alone},
-    // It traces, and gives a function of a graph that is another one each time.
+    // linearize traces, and gives a function of a graph that is another one each time.
     {"torch._functorch.eager_transforms", "linearize", Control::apart},
     {"torch._functorch.eager_transforms", "linearize.<locals>.jvp_fn", Control::apart},
     // What makes jagged tensors: Python that registers their classes and runs behind their operators.
@@ -124,7 +124,7 @@ constexpr ControlRow kControls[] = {
     {"asyncio.queues", "Queue.get", Control::apart},
     {"asyncio.queues", "Queue.put", Control::apart},
     {"asyncio.threads", "to_thread", Control::apart},
-    // They look for the frame that called them, and leave a tracer in it (session/plain_run.h).
+    // Debuggers look for the frame that called them, and leave a tracer in it (session/plain_run.h).
     {"pdb", "set_trace", Control::apart},
     {"pdb", "Pdb.set_trace", Control::apart},
     {"bdb", "Bdb.set_trace", Control::apart},

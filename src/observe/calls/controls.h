@@ -80,7 +80,7 @@ PyObject* interned() {
   static PyObject* const name = PyUnicode_InternFromString(kName.text);
   return name;
 }
-/// The same where only the caller's table knows the text, which lives as long.
+/// Of a text that only the caller's table knows, and that lives as long as the process.
 PyObject* interned(const char* text);
 
 }  // namespace bolt::observe

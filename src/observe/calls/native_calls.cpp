@@ -293,7 +293,8 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
   return true;
 }
 
-/// The same of dicts from outside, and of what OrderedDicts do with their order.
+/// Notes what a call writes to a dict from outside, and what an OrderedDict does with its order. False: that
+/// is not followed.
 bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
                                 const std::vector<PyObject*>& all) {
   if (!row.is(Trait::takes) || all.empty() || !PyDict_Check(all[0])) return false;
@@ -305,7 +306,7 @@ bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CF
          world.lengths.about_to_take_first(all[0]);
 }
 
-/// The same of one element of a set from outside.
+/// Notes that a call puts one element into a set from outside, or takes it out. False: that is not followed.
 bool Recording::note_set_write(const CFunction& row, const std::vector<PyObject*>& all) {
   if (all.size() != 2 || !PySet_CheckExact(all[0]) || !world.follows()) return false;
   const bool adds = row.name == "set.add";

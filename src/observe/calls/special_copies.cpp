@@ -51,7 +51,8 @@ PyObject* own_attributes(const SpecialCall& c, PyObject* object) {
   return Py_None;
 }
 
-/// The same of an OrderedDict, which tells its items, and of a set of plain things, which are told in a list.
+/// What an OrderedDict is made again of, which are its items, or a set of plain things, which are told in a
+/// list.
 PyObject* reduce_container(const SpecialCall& c) {
   if (c.nargs != 2) return nullptr;
   PyObject* object = c.args[0];

@@ -43,7 +43,7 @@ class Ends {
   /// that change it so.
   bool leaves_thread_changed = false;
 
-  /// Those of the callable that this thread runs.
+  /// The ends of regions of the callable that this thread runs.
   static Ends*& current();
 
  private:

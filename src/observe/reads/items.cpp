@@ -37,8 +37,8 @@ static PyRef list_as_index(World& world, PyObject* list) {
   return is_index ? std::move(tensor) : PyRef();
 }
 
-/// The same of a list of the run's that holds numbers which are drawn (a shuffled one): operators put it
-/// together.
+/// The tensor that torch is given for a list of the run's with numbers in it that are drawn (a shuffled one):
+/// operators put it together. Null: there is none.
 static PyRef drawn_as_index(World& world, PyObject* list) {
   constexpr Py_ssize_t kMost = 64;
   if (!PyList_CheckExact(list) || world.find(list) || PyList_GET_SIZE(list) > kMost) return {};

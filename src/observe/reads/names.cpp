@@ -66,7 +66,7 @@ PyObject* Recording::load_build_class(Frame& frame) {
   return Semantics::load_build_class(frame);
 }
 
-// It is another one in each call.
+// A class statement makes another class in each call, of which a guard could say nothing.
 void Recording::make_class(Frame& frame) {
   if (on) end_here(frame, Why::class_made);
 }

@@ -312,8 +312,8 @@ struct Kitchen {
     return true;
   }
 
-  /// It is over, or what it goes through has been written to (RuntimeError), where it was in the recorded
-  /// run, which went on: that is part of where it stands.
+  /// Takes so many items of an iterator. The recorded run went on where it was over, or where what it goes
+  /// through had been written to (RuntimeError): that is part of where it stands.
   static bool advance(PyObject* iterator, Py_ssize_t times) {
     for (; times > 0; --times) {
       PyRef::steal(Py_TYPE(iterator)->tp_iternext(iterator));

@@ -126,7 +126,7 @@ struct GeneratorRecipe {
 
 /// tensor.grad = value, whatever its class has set_attr do. -1 with an exception.
 int set_grad(PyObject* tensor, PyObject* value);
-/// The same of tensor.data.
+/// tensor.data = value. -1 with an exception.
 int set_data(PyObject* tensor, PyObject* value);
 
 /// What FORMAT_VALUE gives, by CPython alone: `conversion` 0 none, 1 str, 2 repr, 3 ascii; `spec` may be

@@ -15,7 +15,7 @@ namespace bolt::codegen::cpu::gemm {
 void emit_for(llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high, int64_t step,
               const std::function<void(llvm::Value*)>& body);
 
-/// The same with values that each turn makes anew from those of the one before; returns the last.
+/// A loop whose values each turn makes anew from those of the turn before; returns the last ones.
 std::vector<llvm::Value*> emit_fold(
     llvm::IRBuilder<>& b, llvm::Value* low, llvm::Value* high, int64_t step, std::vector<llvm::Value*> values,
     const std::function<std::vector<llvm::Value*>(llvm::Value*, std::vector<llvm::Value*>)>& body);

@@ -48,7 +48,7 @@ constexpr int kMaxUnrolledEpilogue = 160;
 void emit_epilogue(llvm::IRBuilder<>& b, const Epilogue& epilogue, const std::vector<llvm::Value*>& sums,
                    int vectors, const TileSite& site);
 
-/// The same for sums that lie in memory, row by row, `vectors` vectors of `lanes` each, `rows` (i64) of them.
+/// Emits `epilogue` for sums in memory: `rows` (i64) rows of `vectors` vectors of `lanes` each.
 void emit_epilogue_of_memory(llvm::IRBuilder<>& b, const Epilogue& epilogue, llvm::Value* sums,
                              llvm::Value* rows, int vectors, int lanes, const TileSite& site);
 

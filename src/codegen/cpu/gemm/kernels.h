@@ -90,7 +90,7 @@ struct ConvKernel {
   bool depthwise() const {
     return !pairs && groups == in_channels && out_channels == in_channels && groups > 1;
   }
-  /// The same number of zeros on each side.
+  /// As many zeros at the beginning of a side as at its end.
   void set_padding(int64_t h, int64_t w);
   /// Strides of a contiguous NHWC input.
   void set_channels_last();

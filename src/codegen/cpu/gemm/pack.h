@@ -36,8 +36,8 @@ BOLT_API void pack_halves(const uint16_t* b, int64_t k, int64_t n, int64_t row_s
 BOLT_API void pack_pairs(const uint16_t* b, int64_t k, int64_t n, int64_t row_stride, int64_t col_stride,
                          int64_t width, float* packed);
 
-/// The same for weights [out_channels, in_channels / groups, kh, kw] (strides in elements) of a convolution
-/// that is not depthwise.
+/// Packs weights [out_channels, in_channels / groups, kh, kw] (strides in elements) of a convolution that is
+/// not depthwise.
 BOLT_API int64_t packed_size(const ConvKernel& conv, int64_t width);
 BOLT_API void pack_conv(const ConvKernel& conv, const float* w, const int64_t (&strides)[4], int64_t width,
                         float* packed);
@@ -46,7 +46,7 @@ BOLT_API void pack_conv_halves(const ConvKernel& conv, const uint16_t* w, const 
 BOLT_API void pack_conv_pairs(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
                               int64_t width, float* packed);
 
-/// The same for depthwise weights [channels, 1, kh, kw].
+/// Packs depthwise weights [channels, 1, kh, kw].
 BOLT_API int64_t packed_depthwise_size(const ConvKernel& conv, int64_t lanes);
 BOLT_API void pack_depthwise_halves(const ConvKernel& conv, const uint16_t* w, const int64_t (&strides)[4],
                                     int64_t lanes, float* packed);

@@ -120,7 +120,7 @@ void order_widened(TileSchedule& s, int64_t panel_bytes, int64_t panels) {
   s.widened = panel_bytes > kWidenedBytes ? 0 : 1;
 }
 
-/// The same number of blocks, of nearly equal length: threads get equal numbers of them.
+/// The length of as many blocks as `block` makes, if all are nearly equal: threads get equal work.
 int64_t evened(int64_t length, int64_t block) { return ceil_div(length, ceil_div(length, block)); }
 
 /// Halves the blocks until there is work for several threads, unless tasks would get too small to be worth
