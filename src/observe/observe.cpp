@@ -180,7 +180,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
     observation->after = guard::ThreadState::now();
     recording.autocast_levels += guard::ThreadState::autocast_levels();
     if (!observation->after.can_follow(before)) recording.left_changed(Why::thread_left_changed);
-    recording.check_flags();
+    if (!recording.flags.are_as_before()) recording.left_changed(Why::flag_left_changed);
   }
   for (const Advanced& each : world.advanced)
     if (each.last < 0) observation->advanced = std::max(observation->advanced, each.times);

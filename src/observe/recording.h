@@ -13,6 +13,7 @@
 
 #include "interp/semantics.h"
 #include "observe/calls/cfunctions.h"
+#include "observe/calls/process_flags.h"
 #include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 #include "observe/world.h"
@@ -31,6 +32,7 @@ class Recording final : public interp::Semantics {
   World world;
   bool on = true;
   std::vector<RegionEnd> breaks;
+  ProcessFlags flags;
   std::unique_ptr<Recipe> broken_off;  ///< set when the region ended inside
   Place broken_off_at;
   const Frame* entry = nullptr;  ///< the outermost frame, once entered
@@ -77,10 +79,6 @@ class Recording final : public interp::Semantics {
   /// The thread is left in a state that no later call could bring about. From now on regions of this run's
   /// program end before calls that change it so.
   [[gnu::cold]] void left_changed(const Reason& why);
-  /// May the region set flags of the process (special_flags.cpp)? Then what they are is guarded.
-  bool may_set_flags();
-  /// Flags that the run has set must be what they were before it.
-  void check_flags();
   /// Tensors whose contents are wanted must still have them.
   void check_awaited();
   /// What is shown at the region's end must be shown as it would have been at the call.
@@ -200,12 +198,6 @@ class Recording final : public interp::Semantics {
   void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
   void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
-  /// What was there before the run set a flag of the process (special_flags.cpp).
-  struct Flag {
-    PyRef getter, question, before;
-  };
-  std::vector<Flag> flags_;
-  bool sets_flag(PyObject* getter, PyObject* question) const;
   PyObject* call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
   PyObject* run_native(PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,

@@ -215,7 +215,7 @@ PyObject* Recording::ask(PyObject* function, PyObject* const* args, size_t nargs
   PyRef question = question_of(args, nargs);
   PyRef answer = PyRef::steal(question ? guard::ask(function, question.get()) : nullptr);
   if (!answer || !guard::is_leaf(question.get()) || !guard::is_telling(answer.get())) return nullptr;
-  if (!sets_flag(function, question.get()))
+  if (!flags.are_set(function, question.get()))
     world.tree->constant(function)->assume_answer(question.get(), answer.get());
   return PyList_CheckExact(answer.get()) ? PySequence_List(answer.get())
                                          : answer.release();  // theirs to change

@@ -58,41 +58,40 @@ bool is_of_cuda(const SpecialCall& c) {
 
 PyObject* set_flag(const SpecialCall& c) {
   for (size_t i = 0; i < c.nargs; ++i) c.recording.world.use(c.args[i]);
-  if (has_cuda() || !is_of_cuda(c) || !c.recording.may_set_flags())
+  if (has_cuda() || !is_of_cuda(c) || !c.recording.flags.may_be_set(c.recording))
     c.recording.end_here(c.frame, Why::flag_set);
   return nullptr;
 }
 
 }  // namespace
 
-bool Recording::may_set_flags() {
-  if (ends.leaves_thread_changed) return false;
+bool ProcessFlags::may_be_set(Recording& recording) {
+  if (recording.ends.leaves_thread_changed) return false;
   if (!flags_.empty()) return true;
   for (const Getter& each : getters()) {
     PyRef getter = PyRef::steal(PyObject_GetAttrString(module_of_torch(), each.name));
     PyRef question = texts(each.asked);
     if (!getter || !question) return PyErr_Clear(), false;
     PyObject* const* args = &PyTuple_GET_ITEM(question.get(), 0);
-    PyRef answer = PyRef::steal(ask(getter.get(), args, each.asked.size()));
+    PyRef answer = PyRef::steal(recording.ask(getter.get(), args, each.asked.size()));
     if (!answer) return PyErr_Clear(), flags_.clear(), false;
     flags_.push_back({std::move(getter), std::move(question), std::move(answer)});
   }
   return true;
 }
 
-bool Recording::sets_flag(PyObject* getter, PyObject* question) const {
+bool ProcessFlags::are_set(PyObject* getter, PyObject* question) const {
   return std::any_of(flags_.begin(), flags_.end(), [&](const Flag& each) {
     return each.getter.get() == getter && PyObject_RichCompareBool(each.question.get(), question, Py_EQ) == 1;
   });
 }
 
-void Recording::check_flags() {
-  for (const Flag& each : flags_) {
+bool ProcessFlags::are_as_before() const {
+  return std::all_of(flags_.begin(), flags_.end(), [](const Flag& each) {
     PyRef now = PyRef::steal(guard::ask(each.getter.get(), each.question.get()));
     if (!now) PyErr_Clear();
-    if (!now || PyObject_RichCompareBool(now.get(), each.before.get(), Py_EQ) != 1)
-      return left_changed(Why::flag_left_changed);
-  }
+    return now && PyObject_RichCompareBool(now.get(), each.before.get(), Py_EQ) == 1;
+  });
 }
 
 void add_flag_calls(SpecialCalls& table) {

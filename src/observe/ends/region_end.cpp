@@ -118,7 +118,7 @@ void Recording::end_here(Frame& frame, const Reason& why, bool drop) {
   }
   after = guard::ThreadState::now();
   if (!after.can_follow(before)) left_changed(Reason(Why::thread_left_changed).where_it_ends(why));
-  check_flags();
+  if (!flags.are_as_before()) left_changed(Why::flag_left_changed);
   autocast_levels += guard::ThreadState::autocast_levels();
   broken_off = std::make_unique<Recipe>(std::move(rebuilder.recipe));
   broken_off_at = place_of(frame);
