@@ -121,8 +121,13 @@ Tensors copies_of(const Tensors& tensors) {
   Tensors copies;
   int64_t at = 0;
   for (const at::Tensor& t : tensors) {
-    at::Tensor part = together.narrow(0, at, t.numel());
-    copies.push_back(t.dim() == 1 ? part : part.view(t.sizes()));
+    // What narrow() and view() come to, without the dispatcher, for each of what may be hundreds: nothing is
+    // launched before this is done.
+    at::Tensor part = at::detail::make_tensor<c10::TensorImpl>(c10::Storage(together.storage()),
+                                                               together.key_set(), together.dtype());
+    part.unsafeGetTensorImpl()->set_storage_offset(at);
+    part.unsafeGetTensorImpl()->set_sizes_contiguous(t.sizes());
+    copies.push_back(std::move(part));
     at += t.numel();
   }
   at::_foreach_copy_(copies, tensors);
