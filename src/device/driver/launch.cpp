@@ -113,7 +113,6 @@ class ListArguments {
 
 /// Blocks, count, points.
 constexpr size_t kExtentsOfLaunch = 3;
-constexpr int64_t kSharedUnasked = 48 << 10;
 constexpr int64_t kMostBlocks = int64_t{1} << 31;
 constexpr unsigned kHostPortable = 1, kHostMapped = 2;
 
@@ -126,12 +125,13 @@ LoadedKernel::LoadedKernel(const codegen::cuda::KernelLaunches& kernel, CUcontex
   for (const codegen::cuda::GridLaunch& l : kernel_.launches) {
     modules_.push_back(load(l.code, context));
     functions_.push_back(modules_.back()->function(l.function));
-    // More than every launch may have must be asked for once.
+    // Must be asked for once where a block has more shared memory than 48 KB, of which what the text of the
+    // kernel declares is a part that only its compiler knows.
     auto ask = [&](int attribute, int64_t value) {
       check(get().cuFuncSetAttribute(functions_.back(), attribute, static_cast<int>(value)),
             "cuFuncSetAttribute");
     };
-    if (l.shared_bytes > kSharedUnasked) ask(kMaxDynamicSharedBytes, l.shared_bytes);
+    if (l.shared_bytes > 0) ask(kMaxDynamicSharedBytes, l.shared_bytes);
     if (l.cluster > codegen::cuda::kPortableCluster) ask(kWideClusters, 1);
   }
 }

@@ -31,7 +31,7 @@ using namespace bolt::device::driver;  // NOLINT: the driver's own names
 constexpr CUresult kInvalidValue = 1, kInvalidImage = 200, kNotFound = 500, kIllegalAddress = 700,
                    kNotSupported = 801;
 constexpr size_t kPage = 4096, kGuard = 16 << 20, kLine = 16;
-constexpr unsigned kSharedUnasked = 48 << 10, kMostThreads = 1024;
+constexpr unsigned kMostThreads = 1024;
 constexpr int kPortableCluster = 8, kMostCluster = 16;
 
 bool against_end = true, backwards = false;
@@ -101,7 +101,9 @@ struct Function {
   const Text* text;
   const Kernel* kernel;
   std::string name;
-  unsigned most_shared = kSharedUnasked;
+  /// A device gives 48 KB unasked. What the text declares is part of them, and how much that is, is not known
+  /// here.
+  unsigned most_shared = 0;
   bool wide_clusters = false;
 };
 
