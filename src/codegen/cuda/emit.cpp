@@ -367,8 +367,7 @@ class CudaEmitter : CudaValues {
     return 1;
   }
 
-  // A block reads its squares along `across`, waits, and goes on along `inner`. One element of room at the
-  // end of a square's rows spreads its columns over the banks.
+  // A block reads its squares along `across`, waits, and goes on along `inner`.
   void tile() {
     const size_t body = out_.size();
     const std::string type = std::string("const ") + position_type();
@@ -392,9 +391,9 @@ class CudaEmitter : CudaValues {
   void read_square(ExprId id) {
     const Expr& e = expr(id);
     const std::string type = memory_type(e.dtype);
-    const int n = turned_vector(id), tile = s_.tile,
-              pad = dtype_bytes(e.dtype) < 4 ? 4 / dtype_bytes(e.dtype) : 1;
-    line("__shared__ " + type + " t" + str(id) + "[" + str(tile) + "][" + str(tile + pad) + "];");
+    const int n = turned_vector(id), tile = s_.tile;
+    line("__shared__ " + type + " t" + str(id) + "[" + str(tile) + "][" + str(row_of_square(s_, e.dtype)) +
+         "];");
     unroll();
     open("for (int p = threadIdx.x; p < " + str(tile * tile / n) + "; p += " + str(s_.threads) + ")");
     const std::string along = str(tile / n), inner = dim(s_.inner), across = dim(s_.across);

@@ -163,6 +163,17 @@ int runs_across(const Expr& e, int inner) {
 /// A square pays where both sides are longer than a sector of memory.
 constexpr int64_t kWorthTurning = 16;
 
+/// Shared memory that the text of a kernel may declare.
+constexpr int64_t kMostDeclared = 48 << 10;
+
+/// Of all squares of a block.
+int64_t bytes_of_squares(const Kernel& k, const Schedule& s) {
+  int64_t bytes = 0;
+  for (const Expr& e : k.exprs)
+    if (is_turned(s, e)) bytes += s.tile * row_of_square(s, e.dtype) * dtype_bytes(e.dtype);
+  return bytes;
+}
+
 bool schedule_tile(const Kernel& k, Schedule* s) {
   int widest = 1;
   for (const Expr& e : k.exprs) {
@@ -180,6 +191,13 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
   }
   s->way = Mapping::Tile;
   s->tile = widest <= 2 ? 64 : 32;
+  if (bytes_of_squares(k, *s) > kMostDeclared) s->tile = 32;
+  if (bytes_of_squares(k, *s) > kMostDeclared) {
+    s->way = Mapping::Points;
+    s->across = -1;
+    s->tile = 0;
+    return false;
+  }
   s->blocks = 1;
   for (int d : s->outer) {
     const Sym size = k.dims[static_cast<size_t>(d)].size;
@@ -465,6 +483,8 @@ int64_t shared_bytes(const Kernel& k, const Schedule& s) {
 bool is_turned(const Schedule& s, const Expr& load) {
   return s.way == Mapping::Tile && runs_across(load, s.inner) == s.across;
 }
+
+int row_of_square(const Schedule& s, DType dtype) { return s.tile + std::max(1, 4 / dtype_bytes(dtype)); }
 
 namespace {
 

@@ -99,6 +99,10 @@ BOLT_API int64_t shared_bytes(const loops::Kernel& kernel, const Schedule& s);
 /// Is this load turned in shared memory?
 bool is_turned(const Schedule& s, const loops::Expr& load);
 
+/// Elements from one row of a load's square to the next. The room at a row's end spreads columns over the
+/// banks.
+int row_of_square(const Schedule& s, DType dtype);
+
 /// "one warp per row, ...": heads the kernel's text.
 BOLT_API std::string print(const Schedule& s);
 
