@@ -25,6 +25,8 @@ struct CpuQueue final : Queue {
   void begin() override { report = 0; }
   Turn turn() override { return Turn(cpu_turns.ask() == Turns::Answer::yours ? &cpu_turns : nullptr); }
   bool reported() const override { return report != 0; }
+  bool keeps_calls() const override { return CpuRecording::is_under_way(); }
+  void keep_call(std::function<void()> again) override { CpuRecording::keep_call(std::move(again)); }
   int64_t report = 0;
   at::Tensor scratch;  // of one launch after another
 };
@@ -127,8 +129,8 @@ class Cpu final : public DeviceInterface {
     return new_cpu_result(sizes, strides, dtype);
   }
 
-  bool records() const override { return knob_bool("TORCHBOLT_CPU_RECORDINGS"); }
-  bool records_calls() const override { return false; }
+  bool records() const override { return knob("TORCHBOLT_CPU_RECORDINGS") != "0"; }
+  bool records_calls() const override { return knob("TORCHBOLT_CPU_RECORDINGS") == "calls"; }
   std::unique_ptr<RecordedLaunches> record(Queue&, bool, const std::function<void()>& work) const override {
     return std::make_unique<CpuRecording>(work);
   }

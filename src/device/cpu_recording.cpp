@@ -22,12 +22,22 @@ CpuRecording::CpuRecording(const std::function<void()>& work) {
 bool CpuRecording::keep(const Launch& l, size_t numbers, size_t extents, Run run) {
   if (!under_way) return false;
   under_way->launches_.push_back(
-      {l.pointers, {l.numbers, l.numbers + numbers}, {l.extents, l.extents + extents}, std::move(run)});
+      {l.pointers, {l.numbers, l.numbers + numbers}, {l.extents, l.extents + extents}, std::move(run), {}});
   return true;
+}
+
+bool CpuRecording::is_under_way() { return under_way != nullptr; }
+
+void CpuRecording::keep_call(std::function<void()> again) {
+  under_way->launches_.push_back({{}, {}, {}, {}, std::move(again)});
 }
 
 void CpuRecording::launch(Queue&) {
   for (const Kept& kept : launches_) {
+    if (kept.call) {
+      kept.call();
+      continue;
+    }
     std::vector<void*> pointers = kept.pointers;  // to which the device appends
     kept.run({pointers, kept.numbers.data(), kept.extents.data()});
   }

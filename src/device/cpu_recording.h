@@ -3,7 +3,7 @@
 //
 // Nothing is gained by it. It is there so that what is built on recordings (run/recordings.h) is tested where
 // there is no GPU: a repeated launch gets the addresses and numbers of the recorded one, as in a CUDA graph.
-// Switched on by TORCHBOLT_CPU_RECORDINGS.
+// Switched on by TORCHBOLT_CPU_RECORDINGS. Calls of ATen divide programs, or are repeated as well.
 #pragma once
 
 #include <atomic>
@@ -23,12 +23,16 @@ class CpuRecording final : public RecordedLaunches {
   using Run = std::function<void(const Launch&)>;
   /// False where nothing is recorded on this thread. `numbers`, `extents`: how many the launch has.
   static bool keep(const Launch& launch, size_t numbers, size_t extents, Run run);
+  static bool is_under_way();
+  /// `again` does what another call did, in the same places.
+  static void keep_call(std::function<void()> again);
 
  private:
   struct Kept {
     std::vector<void*> pointers;
     std::vector<int64_t> numbers, extents;
     Run run;
+    std::function<void()> call;  ///< none: it is a launch
   };
   std::vector<Kept> launches_;
 };

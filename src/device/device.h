@@ -59,6 +59,9 @@ class Queue {
   /// itself. None: somebody has it for so long that the call is better launched step by step.
   virtual Turn turn() { return {}; }
   virtual void copy(void* to, const void* from, int64_t bytes);
+  /// Is a recording under way that sees launches of kernels only? Then it is told what repeats the others.
+  virtual bool keeps_calls() const { return false; }
+  virtual void keep_call(std::function<void()>) {}
 };
 
 /// The launches of a call, which are given to the device all at once.

@@ -187,7 +187,8 @@ const at::Tensor& Execution::tensor(int buffer) {
     give(buffer, base.as_strided(shape(buffer).sizes, shape(buffer).strides,
                                  base.storage_offset() + shape(buffer).offset));
   } else {
-    BOLT_CHECK(s.data, "buffer ", buffer, " is used before it is made");
+    BOLT_CHECK(s.data, "buffer ", buffer, " is used before it is made; the last step was ",
+               running_ ? running_->name : "none");
     give(buffer, over(buffer, s.data));
   }
   return s.tensor;
@@ -236,7 +237,10 @@ void Execution::run(std::span<const PreparedStep> steps) {
     const std::span<const PreparedStep> list(&p, together(p));
     for (const PreparedStep& one : list)
       for (int b : one.makes) make(b);
-    list.size() > 1 ? launch_list(list) : run_step(p);
+    if (list.size() > 1)
+      launch_list(list);
+    else if (!keep_call(p))
+      run_step(p);
     for (const PreparedStep& one : list)
       for (int b : one.frees) slot(b) = {};
   };
@@ -246,7 +250,9 @@ void Execution::run(std::span<const PreparedStep> steps) {
   auto run_copies = [&](size_t from, size_t to) {
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].makes) make(b);
-    copy_all(steps, from, to);
+    bool kept = true;
+    for (size_t i = from; i < to; ++i) kept = keep_call(steps[i]) && kept;
+    if (!kept) copy_all(steps, from, to);
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].frees) slot(b) = {};
   };
@@ -329,6 +335,50 @@ void Execution::run_step(const PreparedStep& p) {
       return;
     }
   }
+}
+
+/// For recordings that are told of calls: what does the step again, with the same operands, to the same
+/// places. False: it is not recorded so. Like a launch that is recorded, what writes to the caller's memory
+/// is not run yet; of a call something is made here that later steps find in its place, and its contents are
+/// made when it is repeated.
+bool Execution::keep_call(const PreparedStep& p) {
+  const loops::Step& s = *p.step;
+  if (s.kind == StepKind::Kernel || s.kind == StepKind::Contraction || s.buffers.empty()) return false;
+  device::Queue& queue = *queues_[p_.device_of_buffer[static_cast<size_t>(s.buffers[0])]];
+  if (!queue.keeps_calls()) return false;
+  const bool makes = s.kind == StepKind::Library || s.kind == StepKind::Extern;
+  if (makes) run_step(p);
+  std::vector<at::Tensor> all;
+  for (int b : s.buffers) {
+    // The caller's memory is not kept: neither what he gave nor results that he gets. All else is kept with
+    // the recording.
+    const int memory = p_.owner(b);
+    const PlanBuffer& kept = p_.buffer(memory);
+    const bool is_his = kept.kind == BufferKind::Input || places_.contains(memory) ||
+                        (kept.kind == BufferKind::Output && !kept.owned_by_step);
+    all.push_back(is_his ? over(b, pointer(b)) : tensor(b));
+  }
+  if (s.kind == StepKind::Pack) {
+    queue.keep_call([&p, &queue, all] {
+      p.code->pack(p.step->epilogue, queue, all[0].data_ptr(), all[0].strides().vec(), all[1].data_ptr());
+    });
+  } else if (s.kind == StepKind::Copy) {
+    queue.keep_call([all] {
+      const at::AutoDispatchBelowADInplaceOrView is_announced;
+      at::Tensor(all[1]).copy_(all[0]);
+    });
+  } else {
+    queue.keep_call([&p, all, given = numbers(p), generators = generators_]() mutable {
+      const auto first = static_cast<size_t>(p.step->operand_count);
+      const std::vector<at::Tensor> operands(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(first));
+      const auto results = p.library ? p.library->run(*p.step->node, operands)
+                                     : run_extern(*p.call, operands, given, generators);
+      const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
+      for (size_t i = 0; i < results.size() && first + i < all.size(); ++i)
+        if (all[first + i].data_ptr() != results[i].data_ptr()) at::Tensor(all[first + i]).copy_(results[i]);
+    });
+  }
+  return true;
 }
 
 /// What a kernel, or a call of ATen, is given in this call. Valid until the next step.

@@ -99,6 +99,7 @@ class Execution {
   size_t end_of_write_backs(std::span<const PreparedStep> steps, size_t first) const;
   void copy_all(std::span<const PreparedStep> steps, size_t from, size_t to);
   void run_step(const PreparedStep& p);
+  bool keep_call(const PreparedStep& p);
   void launch(const PreparedStep& p);
   void launch_list(std::span<const PreparedStep> list);
   void call(const PreparedStep& p);

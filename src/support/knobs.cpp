@@ -33,7 +33,7 @@ const std::vector<Knob>& knobs() {
       {"TORCHBOLT_STRICT", "0", false, "1: an internal error is raised instead of falling back to eager"},
       {"TORCHBOLT_CPU_RECORDINGS", "0", false,
        "1: launches on the processor may be recorded and repeated as by CUDA graphs, which tests their "
-       "rules"},
+       "rules; calls: calls of ATen as well"},
       {"TORCHBOLT_MEASURE", "auto", false,
        "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "
        "not; "

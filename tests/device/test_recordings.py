@@ -327,3 +327,51 @@ def test_threads():
         t.join()
     if wrong:
         raise wrong[0]
+
+
+def block():
+    torch.manual_seed(0)
+    return torch.nn.ModuleList(
+        [torch.nn.LayerNorm(32), torch.nn.Linear(32, 64), torch.nn.Linear(64, 32), torch.nn.Linear(32, 5, bias=False)]
+    )
+
+
+def test_calls_of_aten_are_part_of_what_is_repeated(monkeypatch):
+    """Training through operators that are ATen's, each of whose results lies where it lay."""
+    monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "calls")
+
+    def loss(m, x, y):
+        h = x + m[2](torch.nn.functional.gelu(m[1](m[0](x))))
+        best, at = h.topk(4, dim=1)
+        h = h.gather(1, at.sort(dim=1).values) + best
+        return torch.nn.functional.cross_entropy(m[3](h.repeat(1, 8)), y)
+
+    model, other = block(), block()
+    compiled = fast(lambda x, y: loss(model, x, y))
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(12):
+        x, y = torch.randn(16, 32, generator=generator), torch.randint(5, (16,), generator=generator)
+        for m, f in ((model, compiled), (other, lambda x, y: loss(other, x, y))):
+            f(x, y).backward()
+            with torch.no_grad():
+                for p in m.parameters():
+                    p -= 0.1 * p.grad
+            m.zero_grad()
+        for p, q in zip(model.parameters(), other.parameters(), strict=True):
+            torch.testing.assert_close(p, q)
+    graphs, replays = counts()
+    assert graphs > 0 and replays > 8
+
+
+def test_calls_and_inputs_that_are_written_to(monkeypatch):
+    monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "calls")
+
+    def function(x, y):
+        best = kernels(x).topk(8, dim=1).values
+        x.add_(best.repeat(1, 4))
+        y.copy_(x.sort(dim=1).values)
+        return best * 2
+
+    agree(fast(function), function, lambda: (torch.randn(16, 32), torch.zeros(16, 32)))
+    graphs, replays = counts()
+    assert graphs > 0 and replays > 4
