@@ -173,9 +173,10 @@ DType Call::result_dtype(int i) const { return *to_bolt(results_[i]->dtype); }
 
 Value* Call::make(Op op, std::vector<Value*> operands, Attrs attrs) const {
   const graph::Device here = result_device();
-  // A number on the processor may meet tensors elsewhere; a kernel reads what lies on its own device.
+  // Numbers on the processor may meet tensors elsewhere, and so may lists of indices; a kernel reads what
+  // lies on its own device.
   for (Value*& v : operands)
-    if (v->type.device != here && v->type.rank() == 0 && graph::is_processor(v->type.device))
+    if (v->type.device != here && graph::is_processor(v->type.device))
       v = g.make(Op::transfer, {v}, {{"device", graph::str(here)}}, loc)->out();
   Value* made = g.make(op, std::move(operands), std::move(attrs), loc)->out();
   if (made->def->operands.empty()) made->type.device = here;

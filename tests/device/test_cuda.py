@@ -24,6 +24,11 @@ FUNCTIONS = {
     "to_the_processor": (lambda a: (a * 2).cpu() + 1, lambda: (randn(128, 256),)),
     "in_place": (lambda a: a.clone().add_(1).mul_(2)[1:, ::2], lambda: (randn(128, 256),)),
     "indices": (lambda a, i: a[i] * 2, lambda: (randn(128, 256), torch.tensor([3, 5, 1], device="cuda"))),
+    "indices_on_the_processor": (lambda a, i: a[i] * 2, lambda: (randn(128, 256), torch.tensor([3, 5, 1]))),
+    "indices_made_on_the_processor": (
+        lambda a: a[torch.arange(8)[:, None] - torch.arange(8) + 7] * 2,
+        lambda: (randn(15, 256),),
+    ),
     "transposed": (lambda a: torch.cat([a, a * 2], 1).transpose(0, 1) + 1, lambda: (randn(128, 256),)),
     "off_alignment": (lambda a: a[:, 1:] * 2 + a[:, :-1], lambda: (randn(128, 257),)),
     "product": (lambda a, w: F.linear(a, w).relu() + 1, lambda: (randn(128, 256), randn(64, 256))),
