@@ -64,13 +64,25 @@ bool reads_data_for_its_gradient(const Tape& tape, const Entry& entry) {
          tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])].requires_grad;
 }
 
+/// (self, mat2, offs, ...): products of the groups of a mixture of experts. bfloat16 has a kernel that reads
+/// on the device where groups end; for other types ATen reads it on the host and makes one product after
+/// another, forwards and backwards.
+bool is_product_of_groups_on_host(const Tape& tape, const Entry& entry) {
+  if (entry.op.operator_name().name != "aten::_grouped_mm" || !entry.grad_mode) return false;
+  const TensorInfo& self = tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])];
+  const TensorInfo& other = tape.tensors[static_cast<size_t>(entry.args[1].tensors[0])];
+  return self.dtype != c10::ScalarType::BFloat16 && !device::is_processor(self.device) &&
+         (self.requires_grad || other.requires_grad);
+}
+
 }  // namespace
 
 std::vector<size_t> left_to_eager(const Tape& tape, bool sizes_differ) {
   std::vector<size_t> entries;
   for (size_t i = 0; i < tape.entries.size(); ++i)
     if (is_recurrent_and_eagers(tape, tape.entries[i], sizes_differ) ||
-        has_sparse_gradient(tape, tape.entries[i]) || reads_data_for_its_gradient(tape, tape.entries[i]))
+        has_sparse_gradient(tape, tape.entries[i]) || reads_data_for_its_gradient(tape, tape.entries[i]) ||
+        is_product_of_groups_on_host(tape, tape.entries[i]))
       entries.push_back(i);
   return entries;
 }

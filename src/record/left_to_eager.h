@@ -8,7 +8,8 @@
 // Embeddings with sparse gradients: a gradient that is no memory with strides is no value of a program.
 //
 // Losses over sequences (ctc_loss): ATen reads lengths and labels out of tensors before it chooses a kernel,
-// and a tensor that stands for another has no data.
+// and a tensor that stands for another has no data. So it is with products of groups (_grouped_mm) of types
+// that a GPU has no kernel for.
 //
 // In all cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
 // pieces around it.

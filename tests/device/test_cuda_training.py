@@ -377,6 +377,26 @@ def test_products_of_sizes_that_the_library_is_slow_for():
         near(torch.autograd.grad(compiled(*at), at), torch.autograd.grad(fn(*at), at), exact)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_products_of_groups(dtype):
+    """A mixture of experts. For some types ATen reads on the host where groups end, which is a piece of eager's."""
+    counts = [16, 24, 56, 32]
+    ends = torch.tensor(counts, device="cuda").cumsum(0).to(torch.int32)
+
+    def fn(x, w):
+        return torch._grouped_mm(x * 2, w, offs=ends).relu().square().sum(-1)
+
+    def of_doubles(x, w):
+        return torch.cat([a @ b for a, b in zip((x * 2).split(counts), w, strict=True)]).relu().square().sum(-1)
+
+    at = leaf(sum(counts), 32, dtype=dtype), leaf(len(counts), 32, 64, dtype=dtype)
+    exact = gradients(of_doubles, [t.detach().double().requires_grad_() for t in at])
+    compiled = torchbolt.compile(fn, fullgraph=True)
+    for _ in range(3):
+        near(gradients(compiled, at), gradients(fn, at), exact)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
 def test_a_sequence_that_grows():
     def f(q, k, v):
         return F.scaled_dot_product_attention(q * 2, k, v).relu()
