@@ -29,10 +29,11 @@ bool Folds::Folded::is_stale(const std::vector<at::Tensor>& inputs, const std::v
   return true;
 }
 
-bool Folds::keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs) {
+bool Folds::keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs,
+                          bool is_there) {
   std::lock_guard lock(mutex_);
   if (short_lived_ < kShortLived) return false;
-  known_.clear();
+  if (is_there) known_.clear();
   std::vector<uint32_t> versions;
   for (int i : fold_inputs) {
     const c10::VariableVersion& v = at(inputs, i).unsafeGetTensorImpl()->version_counter();
