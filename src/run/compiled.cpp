@@ -248,7 +248,7 @@ void Compiled::take_over(const Compiled& from) {
 
 /// The region that folds nothing, while that is better.
 std::shared_ptr<Compiled> Compiled::for_changing_parameters(const std::vector<at::Tensor>& tape_inputs) {
-  if (p_.fold_steps.empty()) return nullptr;
+  if (p_.fold_steps.empty() || !folds_.were_short_lived()) return nullptr;
   const std::vector<at::Tensor> inputs = graph_inputs(p_.lowered, tape_inputs);
   std::lock_guard lock(mutex_);
   if (!folds_.keep_changing(p_.fold_inputs, inputs, trained_ != nullptr)) return nullptr;

@@ -29,6 +29,11 @@ bool Folds::Folded::is_stale(const std::vector<at::Tensor>& inputs, const std::v
   return true;
 }
 
+bool Folds::were_short_lived() {
+  std::lock_guard lock(mutex_);
+  return short_lived_ >= kShortLived;
+}
+
 bool Folds::keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs,
                           bool is_there) {
   std::lock_guard lock(mutex_);

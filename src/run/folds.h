@@ -25,10 +25,13 @@ class Folds {
   std::shared_ptr<const FoldedBuffers> of(const Prepared& p, const std::vector<at::Tensor>& inputs,
                                           const std::shared_ptr<const Shapes>& shapes);
 
+  /// Did the last foldings serve few calls? If not, `keep_changing` need not be asked.
+  bool were_short_lived();
   /// Do the parameters change so often that nothing should be folded? Asked once a call. `is_there`: the
   /// program that folds nothing, so that what was folded is let go of. Until it is, calls that find the same
   /// parameters go on using that.
-  bool keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs, bool is_there);
+  bool keep_changing(const std::vector<int>& fold_inputs, const std::vector<at::Tensor>& inputs,
+                     bool is_there);
 
  private:
   struct Folded {
