@@ -60,7 +60,7 @@ std::shared_ptr<const FoldedBuffers> Folds::of(const Prepared& p, const std::vec
     std::lock_guard lock(mutex_);
     for (const auto& f : known_)
       if (f->matches(inputs, p.fold_inputs)) {
-        ++f->calls;
+        if (++f->calls >= kFewCalls) short_lived_ = 0;  // it has been worth it
         return buffers_of(f);
       }
     std::erase_if(known_, [&](const auto& f) {
