@@ -143,19 +143,24 @@ class Sectioning {
     return step;
   }
 
-  /// What a graph touches, and whether it draws.
+  /// What a graph touches or makes, and whether it draws.
   void note(const device::GraphSection& s, const std::vector<device::GraphStep>& steps) {
     bool any = false;
     for (size_t i = s.begin; s.graph && i < s.end; ++i) {
       any |= p_.steps[i].call && draws(*p_.steps[i].call);
-      for (int m : steps[i].touches) {
-        const loops::PlanBuffer& b = p_.buffer(m);
-        if (b.kind == BufferKind::Input) out_.inputs[static_cast<size_t>(b.source)] = 1;
-        if (b.kind == BufferKind::Output || (b.owned_by_step && b.kind != BufferKind::Fold))
-          out_.borrowed[static_cast<size_t>(m)] = 1;
-      }
+      for (int m : steps[i].touches) note_memory(m);
+      // Outputs that no step writes have no elements, and those of later steps are made before a write that
+      // the caller can see. A repeated graph makes neither.
+      for (int m : p_.steps[i].makes) note_memory(m);
     }
     out_.draws.push_back(any);
+  }
+
+  void note_memory(int m) {
+    const loops::PlanBuffer& b = p_.buffer(m);
+    if (b.kind == BufferKind::Input) out_.inputs[static_cast<size_t>(b.source)] = 1;
+    if (b.kind == BufferKind::Output || (b.owned_by_step && b.kind != BufferKind::Fold))
+      out_.borrowed[static_cast<size_t>(m)] = 1;
   }
 
   /// Memory that calls make which go on when they have returned.

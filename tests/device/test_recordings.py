@@ -211,6 +211,16 @@ def test_inputs_that_are_written():
                 t.mul_(0.01)
 
 
+def test_results_without_elements():
+    """No step writes them."""
+
+    def function(x):
+        return kernels(x), x[:0] + 1.0
+
+    agree(fast(function), function, one)
+    assert counts()[0] > 0
+
+
 def test_an_operator_that_raises_in_between():
     @torch.library.custom_op("recording_tests::choosy", mutates_args=())
     def choosy(x: torch.Tensor) -> torch.Tensor:
