@@ -67,6 +67,7 @@ void rename(Kernel& k, const std::function<Sym(int)>& replacement, const std::ve
   };
   for_each_index(k, [&](Sym& index) { index = substitute(index, change); });
   k.dims = dims;
+  for (Dim& d : k.dims) d.size = substitute(d.size, change);
 }
 
 uint32_t map_mask(uint32_t mask, const std::vector<int>& to) {
@@ -106,6 +107,8 @@ bool can_merge(Kernel& k, int outer) {
   const Sym size = k.dims[static_cast<size_t>(outer) + 1].size;
   if (k.dims[static_cast<size_t>(outer)].reduce != k.dims[static_cast<size_t>(outer) + 1].reduce)
     return false;
+  for (const Dim& d : k.dims)  // how long a chunk is may rest on its number
+    if (mentions(d.size, a) || mentions(d.size, b)) return false;
   for (const Expr& e : k.exprs) {
     const bool over_a = e.reduce_dims >> outer & 1, over_b = e.reduce_dims >> (outer + 1) & 1;
     const bool arg = e.reduce_op == ReduceOp::ArgMax || e.reduce_op == ReduceOp::ArgMin;

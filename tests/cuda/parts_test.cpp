@@ -182,5 +182,13 @@ TEST(CudaParts, CutSeveralDimensionsWhereOneIsTooShort) {
   EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 16);
 }
 
+// Fewer rows than a chunk is rounded up to: then it is all of them.
+TEST(CudaParts, AChunkIsNoLongerThanItsDimension) {
+  const Kernel kernel = read_kernels("columns.ir").at(6);
+  const Parts all = parts(loops::normalise(kernel));
+  ASSERT_EQ(all.list.size(), 2u);
+  for (const loops::Dim& d : all.list[0].kernel.dims) EXPECT_TRUE(d.size.is_const());
+}
+
 }  // namespace
 }  // namespace bolt::codegen::cuda

@@ -7,6 +7,7 @@
 
 #include "loops/kernel.h"
 #include "loops/kernel_ops.h"
+#include "loops/normalise.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -211,6 +212,27 @@ TEST(Kernel, ParserNamesLineAndText) {
   expect_error("kernel @a (in %b0: f32) space [4 d0] {\n %0 = frob b0[d0] }", "line 2");
   expect_error("kernel @a (in %b0: f32) space [4 d0] {\n %1 = const f32 1 }", "numbered in order");
   expect_error("kernel @a (in %b0: f32) space [4 d0] {\n %0 = neg %0 }", "before it is defined");
+}
+
+// How long a chunk is rests on its number. What stands for that when dimensions go or merge stands for it
+// there.
+TEST(Kernel, SizesFollowTheDimensionsTheyRestOn) {
+  const Kernel sums = parse_kernel(
+      "kernel @sums (in %b0: f32, out %b1: f32) space [1 d0, 3 d1, 4 d2 reduce, 8 d3] {\n"
+      "%0 = load b0[96*d0 + 32*d1 + 8*d2 + d3]\n%1 = reduce sum %0 over d2\nstore b1[8*d1 + d3] = %1 }");
+  Kernel by_the_second = sums;
+  by_the_second.dims[2].size = Sym(4) - Kernel::dim(1);
+  const Kernel kept = normalise(by_the_second);
+  ASSERT_EQ(kept.dims.size(), 3u);
+  EXPECT_EQ(kept.dims[1].size, Sym(4) - Kernel::dim(0));
+  Kernel by_the_first = sums;
+  by_the_first.dims[2].size = min(Sym(16), Sym(4) - Kernel::dim(0));
+  EXPECT_EQ(normalise(by_the_first).dims[1].size, Sym(4));
+  Kernel merged = parse_kernel(
+      "kernel @merged (in %b0: f32, out %b1: f32) space [3 d0, 4 d1, 8 d2 reduce] {\n"
+      "%0 = load b0[32*d0 + 8*d1 + d2]\n%1 = reduce sum %0 over d2\nstore b1[4*d0 + d1] = %1 }");
+  merged.dims[2].size = Sym(8) - Kernel::dim(0);
+  EXPECT_EQ(normalise(merged).dims.size(), 3u);
 }
 
 }  // namespace

@@ -263,7 +263,7 @@ class Splitter {
     const int64_t least = std::max<int64_t>(1, least_elements / others);
     const int64_t more = (wanted + chunks - 1) / chunks;
     int64_t inner = std::max((n.value() + more - 1) / more, std::min(least, n.value()));
-    if (inner >= multiple) inner = (inner + multiple - 1) / multiple * multiple;
+    if (inner >= multiple) inner = std::min((inner + multiple - 1) / multiple * multiple, n.value());
     const int64_t count = (n.value() + inner - 1) / inner;
     if (count * chunks < 2) return {};
     // A chunk's length is a function of the first number alone.
