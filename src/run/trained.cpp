@@ -220,6 +220,7 @@ void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
     for (at::Tensor& t : kept) {
       if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
       call.inputs_.emplace_back(t, false);
+      if (!links_.made_of.empty()) call.as_it_is_.push_back(t.defined() ? t.variable_data() : t);
     }
   };
   if (!hooks_see_what_is_saved()) return keep();

@@ -238,6 +238,7 @@ void TrainedCall::release() {
 /// Gradients of gradients need them all, whatever they are of.
 void TrainedCall::release_inputs() {
   inputs_.clear();
+  as_it_is_.clear();
   seen_.clear();
   changing_.clear();
   again_.reset();
@@ -303,20 +304,21 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr&
   return out;
 }
 
-/// The run is made again once, for all passes: as in eager, they go through the nodes of one run.
+/// The run is made again once, for all passes: as in eager, they go through the nodes of one run. An input
+/// that was written to is no matter to results that are not made of it.
 variable_list TrainedCall::differentiate(const variable_list& tangents) {
   TORCH_CHECK(!inputs_released_, torch::autograd::ERR_BACKWARD_TWICE);
-  if (again_) return region_->differentiate(*again_, tangents);
+  const std::vector<bool> needed = inputs_of(tangents);
   const edge_list next = edges();
-  std::optional<Tensors> inputs = find_inputs(next);
-  TORCH_CHECK(
-      inputs,
-      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
-      "inputs were not kept, because the backward passes before this one did not need them. They are "
-      "kept from the next call on: run this step again.");
+  if (again_) {
+    for (size_t i = 0; i < otherwise_.size(); ++i)
+      if (otherwise_[i] && needed[i]) find_input(i, next);
+    return region_->differentiate(*again_, tangents);
+  }
+  Tensors inputs = find_inputs(next, needed);
   const std::vector<size_t>& to = region_->links_.edges;
   for (size_t k = 0; k < to.size(); ++k)
-    if (at::Tensor& t = (*inputs)[to[k]]; !t.requires_grad() && next[k].is_valid())
+    if (at::Tensor& t = inputs[to[k]]; !t.requires_grad() && next[k].is_valid())
       variables::set_gradient_edge(t, next[k]);
   std::optional<record::GeneratorStates> now;
   if (drawn_) now = region_->attempt_.states(generators_);
@@ -324,29 +326,60 @@ variable_list TrainedCall::differentiate(const variable_list& tangents) {
     if (now) now->put_back();
   });
   if (drawn_) drawn_->put_back();
-  again_ = region_->run_again(std::move(*inputs), values_, generators_);
+  again_ = region_->run_again(std::move(inputs), values_, generators_);
   ++region_->differentiated_;
   return region_->differentiate(*again_, tangents);
 }
 
-/// As they were when the region ran; without their history where they are not kept with it.
-std::optional<Tensors> TrainedCall::find_inputs(const edge_list& edges) const {
-  const auto& changing = region_->links_.changing;
+/// By input: is any result made of it that there is a tangent of?
+std::vector<bool> TrainedCall::inputs_of(const variable_list& tangents) const {
+  const auto& made_of = region_->links_.made_of;
+  std::vector<bool> needed(region_->tape().inputs.size(), made_of.empty());
+  for (size_t k = 0; k < made_of.size(); ++k)
+    for (size_t i = 0; tangents[k].defined() && i < needed.size(); ++i)
+      needed[i] = needed[i] || made_of[k][i];
+  return needed;
+}
+
+/// As they were when the region ran, but for what nobody needs; without their history where they are not kept
+/// with it.
+Tensors TrainedCall::find_inputs(const edge_list& edges, const std::vector<bool>& needed) {
   Tensors found;
-  for (const SavedVariable& v : inputs_) found.push_back(v.unpack());
-  for (size_t i = 0; i < changing_.size(); ++i) found[changing[i].input] = changing_[i].clone();
-  if (!inputs_.empty()) return found;
-  for (size_t i = 0; i < seen_.size(); ++i) {
-    auto now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
+  otherwise_.assign(needed.size(), false);
+  for (size_t i = 0; i < needed.size(); ++i) {
+    try {
+      found.push_back(find_input(i, edges));
+    } catch (const c10::Error&) {
+      if (needed[i] || i >= as_it_is_.size()) throw;
+      found.push_back(as_it_is_[i]);
+      otherwise_[i] = true;
+    }
+  }
+  return found;
+}
+
+at::Tensor TrainedCall::find_input(size_t i, const edge_list& edges) const {
+  const auto& changing = region_->links_.changing;
+  const auto changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input);
+  if (!inputs_.empty())
+    return changes == changing.end() ? inputs_[i].unpack()
+                                     : changing_[static_cast<size_t>(changes - changing.begin())].clone();
+  at::Tensor now;
+  bool is_found = !seen_.empty();
+  if (is_found) {
+    now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
     const bool was_defined = seen_[i].version >= 0;
     if (was_defined && !now.defined()) now = leaf_behind(i, edges);
-    if (now.defined() != was_defined) return std::nullopt;
-    found.push_back(now.defined() ? now.detach() : now);
-    const bool changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input) != changing.end();
-    if (changes) found[i] = found[i].clone();
-    if (!changes && now.defined() && now._version() != seen_[i].version) return std::nullopt;
+    is_found = now.defined() == was_defined &&
+               (!was_defined || changes != changing.end() || now._version() == seen_[i].version);
   }
-  return found.empty() ? std::nullopt : std::optional(std::move(found));
+  TORCH_CHECK(
+      is_found,
+      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
+      "inputs were not kept, because the backward passes before this one did not need them. They are "
+      "kept from the next call on: run this step again.");
+  if (!now.defined()) return now;
+  return changes == changing.end() ? now.detach() : now.detach().clone();
 }
 
 /// Autograd holds those by itself.

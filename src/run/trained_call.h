@@ -118,7 +118,10 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   void note_gone(const std::vector<bool>& given);
   bool is_read(size_t saved, const std::vector<bool>& given) const;
   std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, const autograd::NodePtr& node);
-  std::optional<std::vector<at::Tensor>> find_inputs(const torch::autograd::edge_list& edges) const;
+  std::vector<bool> inputs_of(const torch::autograd::variable_list& tangents) const;
+  std::vector<at::Tensor> find_inputs(const torch::autograd::edge_list& edges,
+                                      const std::vector<bool>& needed);
+  at::Tensor find_input(size_t i, const torch::autograd::edge_list& edges) const;
   at::Tensor leaf_behind(size_t input, const torch::autograd::edge_list& edges) const;
   torch::autograd::edge_list edges() const;
   void release();
@@ -126,6 +129,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   const std::shared_ptr<const Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
+  std::vector<at::Tensor> as_it_is_;  ///< where there are several results: they, whoever writes to them
   struct Seen {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
         tensor;       ///< none: a leaf given a gradient, or undefined
@@ -136,6 +140,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::optional<record::GeneratorStates> drawn_;
   std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
   std::optional<SecondRun> again_;    ///< if a pass has asked for it
+  std::vector<bool> otherwise_;       ///< inputs that were not as they had been when the run was made again
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs

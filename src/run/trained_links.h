@@ -76,6 +76,8 @@ class TrainedLinks {
   std::vector<bool> reads_saved, is_alone;
   /// By saved tensor: the tangents behind which it is read. Empty where there is one tangent.
   std::vector<std::vector<bool>> readers;
+  /// By tangent: the inputs of the run that what it belongs to is made of. Empty where there is one tangent.
+  std::vector<std::vector<bool>> made_of;
   /// An input whose memory the run writes to, or a later piece of the region does.
   struct Changing {
     size_t input;
@@ -106,6 +108,8 @@ class TrainedLinks {
   void find_groups();
   void find_readers_of_saved();
   void find_readers_of_each(const std::vector<std::vector<bool>>& from);
+  void find_inputs_of_each();
+  record::TensorId find_on_tape(size_t tangent) const;
   void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();
 

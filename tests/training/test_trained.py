@@ -595,6 +595,29 @@ def test_gradients_of_gradients_after_later_forward_passes():
             torch.testing.assert_close(got, want, rtol=1e-9, atol=1e-9)
 
 
+def test_gradients_of_gradients_where_something_was_written_to_that_others_are_made_of():
+    """The run is made again as a whole, with one input that is not as it was: who needs that one may not have it."""
+
+    def fn(a, b, c):
+        return torch.logaddexp(a, b), a.exp() * c.sin()
+
+    def twice(result, *leaves):
+        first = torch.autograd.grad(result.square().sum(), leaves, create_graph=True)
+        return torch.autograd.grad(sum(g.square().sum() for g in first), leaves)
+
+    fast, check = compiled_whole(fn)
+    for _ in range(3):
+        a, b, c = (leaf(4) for _ in range(3))
+        eagers, ours = fn(a, b, c), fast(a, b, c)
+        with torch.no_grad():
+            c.add_(1)
+        torch.testing.assert_close(twice(ours[0], a, b), twice(eagers[0], a, b))
+        for results in (eagers, ours):
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                twice(results[1], a, c)
+    check()
+
+
 def test_a_leaf_made_inside_that_nobody_sees():
     """Some models do so to their inputs, for the sake of checkpoints."""
 
