@@ -175,6 +175,7 @@ class Making {
     out.made_inside = piece_.made_inside;
     out.written_later = piece_.written_later;
     out.written_again = piece_.written_again;
+    out.budget = budget_;
     facts_ = joint.facts;
     demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {

@@ -312,38 +312,54 @@ Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set, 
   return given;
 }
 
-Tensors replay_backward(const TrainedParts& parts, const Tensors& given, const std::vector<int64_t>& values) {
-  const auto number = parts.sizes ? parts.sizes->on_joint_tape(values) : nullptr;
-  return record::replay(parts.backward->tape(), given, parts.backward->wanted(), number);
+/// By edge: does any tangent that is given lead to it?
+std::vector<bool> reached(const TrainedLinks& links, const TrainedParts& parts,
+                          const std::vector<bool>& given) {
+  std::vector<bool> out;
+  for (size_t edge : links.edges) {
+    const std::vector<bool>& from = parts.comes_from[edge];
+    bool any = false;
+    for (size_t k = 0; k < given.size(); ++k) any |= from[k] && given[k];
+    out.push_back(any);
+  }
+  return out;
 }
 
 }  // namespace
 
-Tensors Trained::run_backward(Tensors given, const TrainedCall& call) const {
+/// The gradients, by edge. What no tangent that is given leads to is none.
+variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
+                                    const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
-  const bool wrapped = std::ranges::any_of(given, is_wrapped);
-  given = complete(p_.backward->tape(), std::move(given), call.set_.get(), p_.saved.size());
-  if (wrapped) return replay_backward(p_, given, call.values_);
-  const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
-  const record::Communications told;
-  try {
-    return p_.backward->run_last(given, values);
-  } catch (const RunEagerly& why) {
-    check_nobody_was_told(told, why);
-    return replay_backward(p_, given, call.values_);
-  }
-}
-
-/// To the inputs. What no gradient that was given leads to is none.
-variable_list Trained::spread(Tensors gradients, const std::vector<bool>& given) const {
-  variable_list out;
-  for (size_t i = 0; i < links_.edges.size(); ++i) {
-    const std::vector<bool>& from = p_.comes_from[links_.edges[i]];
-    bool any = false;
-    for (size_t k = 0; k < given.size(); ++k) any |= from[k] && given[k];
-    out.push_back(any ? gradients[position(p_.backward->wanted(), p_.gradients[links_.edges[i]])]
-                      : at::Tensor());
-  }
+  const std::vector<bool> reaches = reached(links_, p_, given);
+  std::vector<TensorId> asked;
+  for (size_t i = 0; i < reaches.size(); ++i)
+    if (const TensorId id = p_.gradients[links_.edges[i]]; reaches[i] && position(asked, id) == asked.size())
+      asked.push_back(id);
+  const auto some = partial_.of(*p_.backward, given, asked, p_.sizes != nullptr, p_.budget);
+  const Tape& tape = some ? some->tape : p_.backward->tape();
+  const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
+  const auto replay = [&](const Tensors& inputs) {
+    const auto number = p_.sizes ? p_.sizes->on_joint_tape(call.values_) : nullptr;
+    return record::replay(tape, inputs, wanted, number);
+  };
+  const auto run = [&](Tensors inputs) {
+    const bool wrapped = std::ranges::any_of(inputs, is_wrapped);
+    inputs = complete(tape, std::move(inputs), call.set_.get(), p_.saved.size());
+    if (wrapped || (some && !some->compiled)) return replay(inputs);
+    const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
+    const record::Communications told;
+    try {
+      return (some ? *some->compiled : *p_.backward).run_last(inputs, values);
+    } catch (const RunEagerly& why) {
+      check_nobody_was_told(told, why);
+      return replay(inputs);
+    }
+  };
+  Tensors gradients = run(std::move(all));
+  variable_list out(links_.edges.size());
+  for (size_t i = 0; i < out.size(); ++i)
+    if (reaches[i]) out[i] = gradients[position(wanted, p_.gradients[links_.edges[i]])];
   return out;
 }
 

@@ -8,7 +8,8 @@
 //
 // The backward part may fail where the forward part cannot: its results are out, and "as if not begun" means
 // nothing any more. Then its tape is replayed, as long as what was saved is still there (Compiled::run_last);
-// afterwards it raises. The region's own tape is replayed, with gradients, where gradients of gradients are
+// afterwards it raises. A pass that comes to some of the results may have a program of its own
+// (partial_passes.h). The region's own tape is replayed, with gradients, where gradients of gradients are
 // wanted (create_graph); for that the inputs are needed, as they were. Those are kept where that costs next
 // to nothing, and where it is to be expected (double_backward.h). Otherwise it is done where all are still
 // there. Where half of the calls ask for them the program is one run too many, and calls replay the tape at
@@ -22,6 +23,7 @@
 
 #include "run/compiled.h"
 #include "run/double_backward.h"
+#include "run/partial_passes.h"
 #include "run/replayed.h"
 #include "run/trained_call.h"
 #include "run/trained_links.h"
@@ -72,8 +74,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void keep_what_changes(TrainedCall& call, const Tensors& inputs) const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
-  Tensors run_backward(Tensors given, const TrainedCall& call) const;
-  torch::autograd::variable_list spread(Tensors gradients, const std::vector<bool>& given) const;
+  torch::autograd::variable_list run_backward(Tensors all, const std::vector<bool>& given,
+                                              const TrainedCall& call) const;
   SecondRun run_again(Tensors inputs, const std::vector<int64_t>& values,
                       const record::CallGenerators& generators) const;
   torch::autograd::variable_list differentiate(const SecondRun& again,
@@ -83,6 +85,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   Replayed as_eager_;  ///< the run's own tape
   const std::unordered_map<int, at::Tensor> constants_;
   const TrainedLinks links_;
+  mutable PartialPasses partial_;
   bool draws_ = false;
   std::atomic<int> calls_ = 0;                   ///< since they were last looked at
   mutable std::atomic<int> differentiated_ = 0;  ///< of those, by passes to be differentiated themselves

@@ -210,7 +210,7 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
     std::ranges::move(tangents, std::back_inserter(all));
     tangents.clear();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    computed = region_->spread(region_->run_backward(std::move(all), *this), given);
+    computed = region_->run_backward(std::move(all), given, *this);
   }
   for (size_t edge = 0; edge < computed.size(); ++edge) {
     at::Tensor& whole = pass.gradients[edge];
@@ -231,7 +231,6 @@ void TrainedCall::release() {
   for (size_t k = 0; k < gone_.size(); ++k)
     if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();
-  released_ = true;
   if (is_over(std::vector<bool>(gone_.size()))) release_inputs();
 }
 
@@ -246,9 +245,7 @@ void TrainedCall::release_inputs() {
 }
 
 void TrainedCall::demand_held(size_t tangent) const {
-  const TrainedLinks& links = region_->links_;
-  const bool lacks = links.reads_saved[tangent] ? gone_[tangent] : released_ && !links.is_alone[tangent];
-  TORCH_CHECK(!lacks, torch::autograd::ERR_BACKWARD_TWICE);
+  TORCH_CHECK(!region_->links_.reads_saved[tangent] || !gone_[tangent], torch::autograd::ERR_BACKWARD_TWICE);
 }
 
 /// Of the passes that need what is saved.

@@ -145,9 +145,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
   std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
-  bool released_ = false, inputs_released_ = false;  ///< what is saved, and the inputs
-  std::vector<std::weak_ptr<Pass>> passes_;          ///< under way
-  std::mutex mutex_;                                 ///< of all of the above
+  bool inputs_released_ = false;
+  std::vector<std::weak_ptr<Pass>> passes_;  ///< under way
+  std::mutex mutex_;                         ///< of all of the above
 
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;

@@ -114,7 +114,6 @@ void TrainedLinks::find_groups() {
 void TrainedLinks::find_readers_of_saved() {
   const size_t count = p_.tangent_of.size();
   reads_saved.assign(count, false);
-  is_alone.assign(count, true);
   if (!p_.backward) return;
   const Tape& tape = p_.backward->tape();
   std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
@@ -143,10 +142,6 @@ void TrainedLinks::find_readers_of_saved() {
     lead(entry.results);
     for (int a : record::written_arguments(entry)) lead(entry.args.subspan(static_cast<size_t>(a), 1));
   }
-  for (const std::vector<bool>& of : p_.comes_from)
-    for (size_t k = 0; k < of.size(); ++k)
-      for (size_t other = 0; of[k] && other < of.size(); ++other)
-        if (of[other] && reads_saved[other]) is_alone[k] = false;
   if (count > 1) find_readers_of_each(from);
 }
 

@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/partition.h"
 #include "run/compiled.h"
 #include "run/trained_sizes.h"
 #include "run/views.h"
@@ -30,6 +31,7 @@ struct TrainedParts {
   std::vector<bool> written_later;                  ///< by input: PieceOf::written_later
   std::vector<bool> written_again;                  ///< by input: PieceOf::written_again
   std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
+  autograd::Budget budget;                          ///< that they were made with
 };
 
 using OutKind = lower::TensorOut::Kind;
@@ -71,9 +73,8 @@ class TrainedLinks {
   std::vector<size_t> viewed;            ///< tangents that belong to tensors of the run
   std::vector<size_t> shown;             ///< outputs that are views, and that no views of the tape's lead to
   std::optional<Views> views;  ///< outputs; of inputs, what tangents belong to, and those of `shown`
-  /// By tangent: does what it leads to read anything that is saved, or go where something that does goes,
-  /// too?
-  std::vector<bool> reads_saved, is_alone;
+  /// By tangent: does what it leads to read anything that is saved?
+  std::vector<bool> reads_saved;
   /// By saved tensor: the tangents behind which it is read. Empty where there is one tangent.
   std::vector<std::vector<bool>> readers;
   /// By tangent: the inputs of the run that what it belongs to is made of. Empty where there is one tangent.

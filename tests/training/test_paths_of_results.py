@@ -51,6 +51,65 @@ def test_one_of_two(which):
     assert [len(seen[name]) for name in ("trunk", "left", "right")] == [1, 1 - which, which]
 
 
+UNBOUNDED = {
+    "sqrt": lambda x: (x.sqrt(), x * 3),
+    "log": lambda x: (x.log().sum(), x * x),
+    "far away": lambda x: ((x.sqrt() + 1).view(2, 2).mT.cumsum(0), (x * 2).sin()),
+    "overflow": lambda x: (x.exp().sum() * 1e300 * 1e300, x.view(2, 2)[1] * 3),
+    "written in place": lambda x: (torch.zeros(4).index_put((torch.arange(4),), x.sqrt()), x * 3),
+}
+
+
+@pytest.mark.parametrize("fn", UNBOUNDED.values(), ids=UNBOUNDED)
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_what_another_result_would_make_of_nothing(fn, dynamic):
+    """The gradient of sqrt(0) times no gradient at all is nothing, not 0 * inf."""
+    fast = torchbolt.compile(fn, dynamic=dynamic)
+    for _ in range(3):
+        found = []
+        for call in (fn, fast):
+            x = torch.tensor([0.0, 1, 2, 1000], requires_grad=True)
+            found.append(torch.autograd.grad(call(x)[1].sum(), x)[0])
+        torch.testing.assert_close(found[1], found[0])
+        assert not found[1].isnan().any()
+
+
+def test_what_another_result_would_make_of_what_was_written_to():
+    def fn(x):
+        return x.acos(), x * 3
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        x = torch.full((4,), 0.5, requires_grad=True)
+        left, right = fast(x)
+        with torch.no_grad():
+            x.add_(2)
+        torch.testing.assert_close(torch.autograd.grad(right.sum(), x)[0], torch.full((4,), 3.0))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            left.sum().backward()
+
+
+def test_what_reads_nothing_goes_on_behind_what_did():
+    """A result may be gone through as often as in eager, where another one that leads there is used up."""
+
+    def fn(x):
+        return x * x.detach(), x + 3
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        found = []
+        for call in (fn, fast):
+            x = torch.randn(4, generator=torch.Generator().manual_seed(1)).requires_grad_()
+            left, right = call(x)
+            left.sum().backward()
+            right.sum().backward()
+            right.sum().backward()
+            found.append(x.grad)
+            with pytest.raises(RuntimeError, match="a second time"):
+                left.sum().backward()
+        torch.testing.assert_close(found[1], found[0])
+
+
 def test_each_in_turn():
     def use(leaves, results):
         results[0].sum().backward(retain_graph=True)

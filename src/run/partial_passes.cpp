@@ -1,0 +1,59 @@
+// run/partial_passes.cpp
+#include "run/partial_passes.h"
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+#include <utility>
+
+#include "autograd/some_tangents.h"
+#include "lower/functionalize.h"
+#include "record/copy.h"
+#include "run/make_compiled.h"
+#include "run/plan_options.h"
+
+namespace bolt::run {
+namespace {
+
+constexpr size_t kMostCompiled = 8;
+
+/// Null where a stage cannot go on: replaying it does the same.
+std::shared_ptr<Compiled> compiled(const PartialPasses::Program& program, const autograd::Budget& budget) {
+  try {
+    record::Tape tape = record::copy_of(program.tape);
+    auto wanted = program.wanted;
+    lower::Sizes sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
+    const std::vector<bool> no_parameters(tape.inputs.size(), false);
+    const std::unordered_map<int, at::Tensor> no_constants;
+    Stages stages;
+    stages.enter("functionalize");
+    lower::Lowered lowered = lower::functionalize(tape, wanted, {no_parameters, no_constants}, sizes);
+    auto made = begin_compiled(std::move(lowered), tape, wanted, sizes.open(), plan_options_of_part(budget),
+                               stages, {});
+    made->finish_code("backward of some results");
+    return made;
+  } catch (const std::exception&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const PartialPasses::Program> PartialPasses::of(const Compiled& backward,
+                                                                const std::vector<bool>& given,
+                                                                const std::vector<record::TensorId>& wanted,
+                                                                bool sizes_differ,
+                                                                const autograd::Budget& budget) {
+  if (std::ranges::find(given, false) == given.end()) return nullptr;
+  const std::lock_guard lock(mutex_);
+  const auto [at, is_new] = known_.try_emplace(given);
+  if (!is_new) return at->second;
+  auto tape = autograd::with_some_tangents(backward.tape(), wanted, given);
+  if (!tape) return nullptr;
+  auto program = std::make_shared<Program>(Program{std::move(*tape), wanted, nullptr});
+  if (!sizes_differ && known_.size() <= kMostCompiled) program->compiled = compiled(*program, budget);
+  at->second = std::move(program);
+  return at->second;
+}
+
+}  // namespace bolt::run
