@@ -134,8 +134,16 @@ class Making {
                                   : !fakes_[i].requires_grad();
       if (kept || is_own(i)) continue;
       if (!fakes_[i].requires_grad()) throw_unsupported("an input that is parted from its history");
+      if (is_turned(i)) throw_unsupported("an input that is turned with its history");
       joint_.rewritten.push_back(i);
     }
+  }
+
+  /// By t_() and the like: its gradient has other sizes from then on, which its new node is not told of.
+  bool is_turned(size_t input) const {
+    return std::ranges::any_of(run_.entries, [&](const record::Entry& entry) {
+      return entry.facts->turns && entry.args[0].tensors[0] == run_.inputs[input];
+    });
   }
 
   void walk_back(const std::vector<at::Tensor>& results) {

@@ -144,6 +144,20 @@ def test_like_eager(program, kind):
     assert stats["eager_fallbacks"] == 0, torchbolt.explain(fast)
 
 
+@pytest.mark.parametrize("turn", [lambda x: x.t_(), lambda x: x.unsqueeze_(0), lambda x: x.mul_(2).t_()])
+def test_an_input_is_turned(turn):
+    fast = torchbolt.compile(lambda x: (turn(x), x.sin()))
+    for _ in range(3):
+        found = []
+        for run in (lambda x: (turn(x), x.sin()), fast):
+            a = torch.ones(6, 10, requires_grad=True)
+            x = a * 3
+            sum(t.sum() for t in (*run(x), x)).backward()
+            found.append((x.shape, x.stride(), a.grad))
+        assert found[0][:2] == found[1][:2]
+        torch.testing.assert_close(found[1][2], found[0][2])
+
+
 def test_errors_are_eagers():
     fast = torchbolt.compile(lambda x, w: x.mul_(w))
     for _ in range(2):
