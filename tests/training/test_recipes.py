@@ -1,9 +1,6 @@
 # tests/training/test_recipes.py
-"""Training as papers write it: each recipe runs in eager, with its step compiled and with its model alone compiled, and
-gives the same losses, parameters and whatever else it keeps.
-
-A recipe is a generator of two functions, one of which is torchbolt.compile: what a step goes through, and what a model
-does. It yields what is compared.
+"""Training as papers write it: each recipe (recipes.py) runs in eager, with its step compiled and with its model alone
+compiled, and gives the same losses, parameters and whatever else it keeps.
 """
 
 import copy
@@ -12,39 +9,11 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from recipes import Data, Recipes, mlp, state
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-import torchbolt
-
-RECIPES = {}
-
-
-def recipe(function):
-    RECIPES[function.__name__] = function
-    return function
-
-
-def mlp(*widths, act=nn.GELU):
-    layers = [m for a, b in itertools.pairwise(widths) for m in (nn.Linear(a, b), act())]
-    return nn.Sequential(*layers[:-1])
-
-
-class Data:
-    """The same in all runs: drawn beside torch's generator."""
-
-    def __init__(self):
-        self.values = torch.Generator().manual_seed(1)
-
-    def randn(self, *sizes):
-        return torch.randn(*sizes, generator=self.values)
-
-    def ints(self, n, *sizes):
-        return torch.randint(0, n, sizes, generator=self.values)
-
-
-def state(*modules):
-    return [t.detach().clone() for module in modules for t in module.state_dict().values()]
+recipe = Recipes()
 
 
 @recipe
@@ -723,23 +692,7 @@ def attacked_batches(step_of, model_of):
         yield [*step(data.randn(8, 6), data.ints(4, 8)), *state(model)]
 
 
-def run(name, step_of, model_of):
-    torch.manual_seed(0)
-    return list(RECIPES[name](step_of, model_of))
-
-
-def as_it_is(target):
-    return target
-
-
 @pytest.mark.parametrize("compiled", ["step", "model"])
-@pytest.mark.parametrize("name", RECIPES)
+@pytest.mark.parametrize("name", recipe)
 def test_as_eager(name, compiled):
-    torchbolt.reset()
-    want = run(name, as_it_is, as_it_is)
-    got = run(name, *((torchbolt.compile, as_it_is) if compiled == "step" else (as_it_is, torchbolt.compile)))
-    assert len(got) == len(want)
-    for step, (ours, eagers) in enumerate(zip(got, want, strict=True)):
-        for a, b in zip(ours, eagers, strict=True):
-            torch.testing.assert_close(a, b, rtol=2e-4, atol=2e-5, msg=lambda m, step=step: f"step {step}: {m}")
-    assert torchbolt.stats()["regions"] > 0
+    recipe.check(name, compiled)
