@@ -213,14 +213,10 @@ void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
     // The next call of the region would be a write to what was saved, which eager has not.
     for (size_t i = 0; i < p_.written_again.size(); ++i)
       if (p_.written_again[i] && kept[i].defined()) kept[i] = kept[i].detach().clone();
-    // Where no gradient reads what was there, writing to it is no matter.
-    if (std::ranges::find(links_.reads_saved, true) == links_.reads_saved.end())
-      for (at::Tensor& t : kept)
-        if (t.defined()) t = t.variable_data();
     for (at::Tensor& t : kept) {
       if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
       call.inputs_.emplace_back(t, false);
-      if (!links_.made_of.empty()) call.as_it_is_.push_back(t.defined() ? t.variable_data() : t);
+      call.as_it_is_.push_back(t.defined() ? t.variable_data() : t);
     }
   };
   if (!hooks_see_what_is_saved()) return keep();

@@ -328,10 +328,10 @@ variable_list TrainedCall::differentiate(const variable_list& tangents) {
   return region_->differentiate(*again_, tangents);
 }
 
-/// By input: is any result made of it that there is a tangent of?
+/// By input: is any gradient behind these tangents made of it?
 std::vector<bool> TrainedCall::inputs_of(const variable_list& tangents) const {
   const auto& made_of = region_->links_.made_of;
-  std::vector<bool> needed(region_->tape().inputs.size(), made_of.empty());
+  std::vector<bool> needed(region_->tape().inputs.size());
   for (size_t k = 0; k < made_of.size(); ++k)
     for (size_t i = 0; tangents[k].defined() && i < needed.size(); ++i)
       needed[i] = needed[i] || made_of[k][i];

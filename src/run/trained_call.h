@@ -129,7 +129,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   const std::shared_ptr<const Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
   std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
-  std::vector<at::Tensor> as_it_is_;  ///< where there are several results: they, whoever writes to them
+  std::vector<at::Tensor> as_it_is_;                    ///< they, whoever writes to them
   struct Seen {
     c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
         tensor;       ///< none: a leaf given a gradient, or undefined

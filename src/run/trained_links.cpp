@@ -7,7 +7,9 @@
 #include <span>
 #include <utility>
 
+#include "autograd/flow.h"
 #include "autograd/joint.h"
+#include "record/copy.h"
 #include "support/error.h"
 
 namespace bolt::run {
@@ -178,35 +180,30 @@ void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& fr
   }
 }
 
-/// By memory, so that writes and views count.
+/// Whatever gradients of gradients are made of, gradients have read. By memory, so that writes and views
+/// count.
 void TrainedLinks::find_inputs_of_each() {
-  if (p_.tangent_of.size() < 2) return;
-  const auto storage_of = [&](TensorId id) { return static_cast<size_t>(info_of(tape_, id).storage); };
-  size_t storages = 0;
-  for (const TensorInfo& info : tape_.tensors)
-    storages = std::max(storages, static_cast<size_t>(info.storage) + 1);
-  std::vector<std::vector<bool>> of(storages, std::vector<bool>(tape_.inputs.size()));
-  const auto each_of = [](std::span<const record::Arg> args, auto visit) {
-    for (const record::Arg& arg : args)
-      for (TensorId id : arg.tensors)
-        if (id >= 0) visit(id);
+  const Tape& tape = p_.forward->tape();
+  const size_t count = tape.inputs.size();
+  const auto storage_of = [&](TensorId id) { return static_cast<size_t>(info_of(tape, id).storage); };
+  std::vector<std::vector<bool>> of(static_cast<size_t>(record::count_storages(tape)),
+                                    std::vector<bool>(count));
+  const auto add = [](std::vector<bool>& to, const std::vector<bool>& more) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] || more[i];
   };
-  for (size_t i = 0; i < tape_.inputs.size(); ++i) of[storage_of(tape_.inputs[i])][i] = true;
-  for (const record::Entry& entry : tape_.entries) {
-    std::vector<bool> read(tape_.inputs.size());
-    const auto add = [](std::vector<bool>& to, const std::vector<bool>& more) {
-      for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] || more[i];
-    };
-    each_of(entry.args, [&](TensorId id) { add(read, of[storage_of(id)]); });
+  for (size_t i = 0; i < count; ++i) of[storage_of(tape.inputs[i])][i] = true;
+  for (const record::Entry& entry : tape.entries) {
+    std::vector<bool> read(count);
+    autograd::for_each_tensor(entry.args, [&](TensorId id) { add(read, of[storage_of(id)]); });
     const auto lead = [&](TensorId id) { add(of[storage_of(id)], read); };
-    each_of(entry.results, lead);
+    autograd::for_each_tensor(entry.results, lead);
     for (int a : record::written_arguments(entry))
-      each_of(entry.args.subspan(static_cast<size_t>(a), 1), lead);
+      autograd::for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), lead);
   }
-  for (size_t k = 0; k < p_.tangent_of.size(); ++k) {
-    const TensorId id = find_on_tape(k);
-    made_of.push_back(id >= 0 ? of[storage_of(id)] : std::vector<bool>(tape_.inputs.size(), true));
-  }
+  made_of.assign(p_.tangent_of.size(), std::vector<bool>(count));
+  for (size_t s = 0; s < p_.saved.size(); ++s)
+    for (size_t k = 0; k < made_of.size(); ++k)
+      if (readers.empty() || readers[s][k]) add(made_of[k], of[storage_of(p_.saved[s])]);
 }
 
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.
@@ -309,13 +306,6 @@ void TrainedLinks::find_cost_of_inputs() {
 /// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a
 /// view of it: that view is on the run's tape.
 TensorId TrainedLinks::on_tape(size_t tangent) const {
-  const TensorId id = find_on_tape(tangent);
-  TORCH_CHECK_NOT_IMPLEMENTED(id >= 0, "torchbolt: gradients of gradients of a result that no view shows");
-  return id;
-}
-
-/// -1: nothing there shows it.
-TensorId TrainedLinks::find_on_tape(size_t tangent) const {
   const TensorId id = p_.tangent_of[tangent];
   if (static_cast<size_t>(id) < tape_.tensors.size()) return id;
   const auto& results = p_.forward->lowered().outputs;
@@ -324,7 +314,7 @@ TensorId TrainedLinks::find_on_tape(size_t tangent) const {
     if (result.kind == OutKind::OutputView && static_cast<size_t>(result.index) == tied[tangent])
       return wanted_[i];
   }
-  return -1;
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "torchbolt: gradients of gradients of a result that no view shows");
 }
 
 }  // namespace bolt::run

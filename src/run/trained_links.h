@@ -77,7 +77,7 @@ class TrainedLinks {
   std::vector<bool> reads_saved;
   /// By saved tensor: the tangents behind which it is read. Empty where there is one tangent.
   std::vector<std::vector<bool>> readers;
-  /// By tangent: the inputs of the run that what it belongs to is made of. Empty where there is one tangent.
+  /// By tangent: the inputs of the run that gradients behind it are made of.
   std::vector<std::vector<bool>> made_of;
   /// An input whose memory the run writes to, or a later piece of the region does.
   struct Changing {
@@ -110,7 +110,6 @@ class TrainedLinks {
   void find_readers_of_saved();
   void find_readers_of_each(const std::vector<std::vector<bool>>& from);
   void find_inputs_of_each();
-  record::TensorId find_on_tape(size_t tangent) const;
   void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();
 

@@ -618,6 +618,25 @@ def test_gradients_of_gradients_where_something_was_written_to_that_others_are_m
     check()
 
 
+def test_gradients_of_gradients_where_something_was_written_to_that_no_gradient_reads():
+    """A product with what is detached reads that, and not the other factor."""
+
+    def fn(a, b):
+        total = b.sum()
+        return a.exp() + a.detach() * total, total
+
+    fast = torchbolt.compile(fn)
+    for _ in range(3):
+        found = []
+        for run in (fn, fast):
+            a, b = (torch.linspace(0, 1, 4, dtype=torch.float64).requires_grad_() for _ in range(2))
+            result, total = run(a, b)
+            total.detach().mul_(2)
+            first = torch.autograd.grad(result.square().sum() * 0.5 + result.sum(), (a, b), create_graph=True)
+            found.append((*first, *torch.autograd.grad(sum(g.square().sum() for g in first), (a, b))))
+        torch.testing.assert_close(found[1], found[0])
+
+
 def test_a_leaf_made_inside_that_nobody_sees():
     """Some models do so to their inputs, for the sake of checkpoints."""
 
