@@ -11,13 +11,17 @@
 #include "record/copy.h"
 #include "run/make_compiled.h"
 #include "run/plan_options.h"
+#include "support/error.h"
+#include "support/knobs.h"
+#include "support/size_demand.h"
 
 namespace bolt::run {
 namespace {
 
 constexpr size_t kMostCompiled = 8;
 
-/// Null where a stage cannot go on: replaying it does the same.
+/// Null where a stage cannot go on: replaying it does the same. Only where failures of ours are to be seen is
+/// one of them raised in the middle of a backward pass.
 std::shared_ptr<Compiled> compiled(const PartialPasses::Program& program, const autograd::Budget& budget) {
   try {
     record::Tape tape = record::copy_of(program.tape);
@@ -32,7 +36,12 @@ std::shared_ptr<Compiled> compiled(const PartialPasses::Program& program, const 
                                stages, {});
     made->finish_code("backward of some results");
     return made;
-  } catch (const std::exception&) {
+  } catch (const SizeDemand&) {
+    return nullptr;
+  } catch (const std::exception& error) {
+    const auto* known = dynamic_cast<const Error*>(&error);
+    const bool unsupported = known && known->kind() == ErrorKind::Unsupported;
+    if (!unsupported && knob_bool("TORCHBOLT_STRICT")) throw;
     return nullptr;
   }
 }
