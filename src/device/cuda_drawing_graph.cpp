@@ -28,6 +28,14 @@ struct CudaDrawingGraph::Graph {
   }
   void begin(const CudaRoom::PoolId& pool) { torchs.attr("capture_begin")(pool, "relaxed"); }
   void end() { torchs.attr("capture_end")(); }
+
+  static std::shared_ptr<Graph> of_next_to_nothing(const CudaRoom::PoolId& pool, c10::Device device) {
+    auto graph = std::make_shared<Graph>();
+    graph->begin(pool);
+    const at::Tensor next_to_nothing = at::zeros({1}, at::TensorOptions().device(device));
+    graph->end();
+    return graph;
+  }
 };
 
 /// Seed and offset of a device's default generator, in memory that graphs read.
@@ -92,12 +100,15 @@ CudaDrawingGraph::CudaDrawingGraph(CudaRoom& room, driver::CUcontext context,
   const Numbers::InUse in_use(numbers_, static_cast<driver::CUstream>(room.stream_.native_handle()));
   const pybind11::gil_scoped_acquire gil;
   numbers_.keep(room.device_);
+  // Beside the device's pool torch has one of the processor's memory, for its own graphs alone, and raises
+  // where one begins in a pool that others have ended in. So there is always one.
+  if (!room.keeper_) room.keeper_ = Graph::of_next_to_nothing(lease_->pool(), room.device_);
   graph_ = std::make_unique<Graph>();
   capture(room, work);
 }
 
 /// Where a capture fails, torch leaves the generator as it is while one is under way, and the pool in use.
-/// One that succeeds, of next to nothing, ends that for the generator.
+/// One that succeeds ends that for the generator.
 void CudaDrawingGraph::capture(CudaRoom& room, const std::function<void()>& work) {
   graph_->begin(lease_->pool());
   try {
@@ -113,10 +124,7 @@ void CudaDrawingGraph::capture(CudaRoom& room, const std::function<void()>& work
     } catch (const pybind11::error_already_set&) {
       torchs_own("_cuda_endAllocateToPool")(device, lease_->pool());
       torchs_own("_cuda_releasePool")(device, lease_->pool());
-      Graph next;
-      next.begin(lease_->pool());
-      const at::Tensor next_to_nothing = at::zeros({1}, at::TensorOptions().device(room.device_));
-      next.end();
+      Graph::of_next_to_nothing(lease_->pool(), room.device_);
     }
     throw;
   }

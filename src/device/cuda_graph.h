@@ -54,7 +54,8 @@ class CudaRoom {
   Turns turns_;
   // With the GIL held:
   PoolId pool_;
-  int leases_ = 0;  ///< of the pool; none: the next gets another pool
+  int leases_ = 0;                ///< of the pool; none: the next gets another pool
+  std::shared_ptr<void> keeper_;  ///< of the pool, while there are leases (cuda_drawing_graph.cpp)
 };
 
 /// A recording that can be launched.

@@ -60,7 +60,7 @@ class CudaRoom::Lease {
     try {
       if (allocating_) end_allocating();
       const pybind11::object release = torchs_own("_cuda_releasePool");
-      --room_.leases_;
+      if (--room_.leases_ == 0) room_.keeper_.reset();
       release(device(), pool_);
     } catch (const pybind11::error_already_set&) {  // what was begun can be ended; at exit nobody minds
     }
