@@ -480,7 +480,8 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
   BOLT_CHECK(fits || !p.call || !record::facts_of(p.call->op).is_waited_for, p.name, " gave strides ",
              result.strides(), ", not ", at::IntArrayRef(want.strides), ", and is under way");
-  if (const auto place = places_.find(buffer); place != places_.end()) {
+  const auto place = places_.find(buffer);
+  if (place != places_.end() && place->second.device() == result.device()) {
     const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
     return give(buffer, place->second.copy_(result));
   }

@@ -104,6 +104,10 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
   return out;
 }
 
+/// Attention gives a state of random numbers that nobody will read on the processor, whatever its program
+/// says, and only calls of ATen are given it. What is copied with the device is not that.
+bool RecordedCall::lies_elsewhere(const at::Tensor& t) const { return t.device() != device().device; }
+
 int RecordedCall::buffer_of(size_t output) const {
   return p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[output].index)].buffer;
 }
@@ -160,7 +164,7 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
     }
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& t = call.inputs[i];
-      if (!copied[i] || !sections_->inputs[i] || t.numel() == 0) continue;
+      if (!copied[i] || !sections_->inputs[i] || t.numel() == 0 || lies_elsewhere(t)) continue;
       held_.push_back(at::empty_strided(t.sizes(), t.strides(), t.options()));
       inputs_.emplace_back(i, held_.back());
     }
@@ -226,9 +230,12 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   for (const PreparedStep& p : steps(here))
     for (int b : p.step->buffers) {
       const loops::PlanBuffer& memory = p_.buffer(b);
-      void* data = e.slots()[static_cast<size_t>(b)].data;
-      if (memory.owned_by_step && memory.kind != loops::BufferKind::Fold && data)
-        part.makes.emplace_back(b, data);
+      const BufferInCall& made = e.slots()[static_cast<size_t>(b)];
+      if (!memory.owned_by_step || memory.kind == loops::BufferKind::Fold || !made.data) continue;
+      if (made.tensor.defined() && lies_elsewhere(made.tensor))
+        part.elsewhere.emplace_back(b, made.tensor);
+      else
+        part.makes.emplace_back(b, made.data);
     }
   return true;
 }
@@ -248,7 +255,7 @@ void RecordedCall::place(const PreparedStep& p, int buffer, device::Queue& queue
   const auto operands = p.step->buffers.begin() + p.step->operand_count;
   if (!p.step->node || std::find(operands, p.step->buffers.end(), buffer) == p.step->buffers.end()) return;
   const at::Tensor made = execution_->tensor(buffer);
-  if (made.numel() == 0) return;
+  if (made.numel() == 0 || lies_elsewhere(made)) return;
   const auto known = std::ranges::find(placed_, static_cast<size_t>(buffer), &GraphPlace::index);
   if (known != placed_.end()) {
     known->fill(queue, made);
@@ -266,7 +273,8 @@ void RecordedCall::note_outputs() {
   binds_ = !sections_->is_whole();
   for (size_t i = 0; i < collected_.size(); ++i) {
     if (p_.lowered.outputs[i].kind != TensorOut::Kind::Fresh) continue;
-    collected_[i] = sections_->results[i] == Sections::Result::elsewhere;
+    collected_[i] = sections_->results[i] == Sections::Result::elsewhere ||
+                    lies_elsewhere(execution_->tensor(buffer_of(i)));
     if (collected_[i])
       binds_ = true;
     else if (std::ranges::find(staying_, i, &Staying::output) == staying_.end())
@@ -309,8 +317,9 @@ std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& c
       continue;
     }
     parts_[i].recording->launch(queue);
-    if (binds_)
-      for (const auto& [buffer, data] : parts_[i].makes) execution_->put(buffer, data);
+    if (!binds_) continue;
+    for (const auto& [buffer, data] : parts_[i].makes) execution_->put(buffer, data);
+    for (const auto& [buffer, tensor] : parts_[i].elsewhere) execution_->put(buffer, tensor.clone());
   }
   give(call, queue, out);
   return made;

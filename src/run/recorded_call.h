@@ -83,6 +83,7 @@ class RecordedCall {
   struct Part {
     std::unique_ptr<device::RecordedLaunches> recording;  ///< null: its steps are launched
     std::vector<std::pair<int, void*>> makes;             ///< buffers that are the results of its calls
+    std::vector<std::pair<int, at::Tensor>> elsewhere;    ///< those that its calls gave on another device
   };
   /// An output that the caller gets where the graphs make it.
   struct Staying {
@@ -102,6 +103,7 @@ class RecordedCall {
                    const std::vector<char>& copied_out);
   void choose_staying(const GraphedCall& call, const std::vector<char>& copied_out);
   bool settle();
+  bool lies_elsewhere(const at::Tensor& t) const;
   int buffer_of(size_t output) const;
   void bind(const GraphedCall& call);
   bool capture(size_t section, device::Queue& queue);

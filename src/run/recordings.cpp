@@ -78,7 +78,8 @@ GraphCall Recordings::described(const GraphedCall& call, const Sections& section
   }
   for (size_t i = 0; i < call.inputs.size(); ++i) {
     const at::Tensor& t = call.inputs[i];
-    const bool read = sections.inputs[i] && t.defined() && t.numel();
+    const bool read =
+        sections.inputs[i] && t.defined() && t.numel() && t.device() == p_.devices[sections.device].device;
     out.addresses.push_back(read ? reinterpret_cast<uintptr_t>(t.data_ptr()) : 0);
     out.bytes.push_back(!read ? 0 : overlaps(t) ? GraphCall::kCannotMove : static_cast<int64_t>(t.nbytes()));
   }

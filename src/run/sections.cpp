@@ -12,14 +12,24 @@ using loops::BufferKind;
 
 namespace {
 
-/// Some have the tag for a probability that may be 0.
-bool draws(const lower::ExternCall& call) {
-  if (!call.op.hasTag(at::Tag::nondeterministic_seeded)) return false;
+/// May the call drop something? Some have a probability that may be 0.
+bool has_dropout(const lower::ExternCall& call) {
   const auto& arguments = call.op.schema().arguments();
   for (size_t i = 0; i < arguments.size() && i < call.args.size(); ++i)
     if (arguments[i].name() == "dropout_p")
       return !(call.args[i].value.isDouble() && call.args[i].value.toDouble() == 0);
   return true;
+}
+
+bool draws(const lower::ExternCall& call) {
+  return call.op.hasTag(at::Tag::nondeterministic_seeded) && has_dropout(call);
+}
+
+/// Its numbers are those of the forward call, whose seed and offset it reads while it is called: on the
+/// processor, unless they are being captured.
+bool draws_again_from_processor(const lower::ExternCall& call) {
+  return call.op.schema().name() == "aten::_scaled_dot_product_efficient_attention_backward" &&
+         has_dropout(call);
 }
 
 /// Operators that are known to draw in graphs as they should. Torch's generator does not get over a capture
@@ -119,6 +129,7 @@ class Sectioning {
       if (draws_from_another(*p.call)) return "draws random numbers of a generator of its own";
       if (somebodys_ || !draws_in_graphs(*p.call)) return "draws random numbers";
     }
+    if (draws_again_from_processor(*p.call)) return "reads its state of random numbers on the processor";
     if (p.call->op.hasTag(at::Tag::cudagraph_unsafe)) return "is tagged as unsafe for CUDA graphs";
     if (p.call->op.hasTag(at::Tag::data_dependent_output)) return "reads data on the processor";
     return "";
