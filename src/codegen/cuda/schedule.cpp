@@ -272,12 +272,18 @@ int most_blocks(int capability) {
   return capability < 110 ? 16 : kPortableCluster;
 }
 
-/// Bytes of an element of all that a row loads.
-int64_t loaded_bytes(const Kernel& k, const Schedule& s) {
+/// Of all values that sweeps keep of an element.
+int64_t kept_bytes(const Kernel& k, const Sweeps& sweeps) {
   int64_t bytes = 0;
-  for (const Expr& e : k.exprs)
-    if (is_of_one_row(k, s, e)) bytes += dtype_bytes(e.dtype);
+  for (size_t i = 0; i < k.exprs.size(); ++i)
+    if (sweeps.kept[i]) bytes += dtype_bytes(k.exprs[i].dtype);
   return bytes;
+}
+
+/// What would be kept of an element, were the row held in shared memory.
+int64_t bytes_to_hold(const Kernel& k, Schedule s) {
+  s.in_shared = true;
+  return kept_bytes(k, plan_sweeps(k, s));
 }
 
 /// A row that registers do not hold: in the shared memory of one block, or of a cluster's.
@@ -286,7 +292,9 @@ void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t len
     return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
   });
   if (reducing_sweeps(k, *s) + stores_row < 2) return;  // it is read once
-  const int64_t bytes = loaded_bytes(k, *s) * length + kMaxThreads * 16;
+  const int64_t held = bytes_to_hold(k, *s);
+  if (!held) return;  // each sweep reads something else
+  const int64_t bytes = held * length + kMaxThreads * 16;
   int cluster = 1;
   while (cluster < most_blocks(options.capability) && bytes / cluster > kRoomOfThree) cluster *= 2;
   if (bytes / cluster > shared_limit(options.capability)) return;
@@ -473,11 +481,7 @@ int64_t turns_of(const Kernel& k, const Schedule& s) {
 
 int64_t shared_bytes(const Kernel& k, const Schedule& s) {
   if (!s.in_shared) return 0;
-  const int64_t turns = turns_of(k, s);
-  int64_t bytes = 0;
-  for (size_t i = 0; i < k.exprs.size(); ++i)
-    if (s.sweeps.kept[i]) bytes += turns * s.threads * s.vector * dtype_bytes(k.exprs[i].dtype);
-  return bytes;
+  return turns_of(k, s) * s.threads * s.vector * kept_bytes(k, s.sweeps);
 }
 
 bool is_turned(const Schedule& s, const Expr& load) {
