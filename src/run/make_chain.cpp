@@ -2,6 +2,7 @@
 #include "run/make_chain.h"
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "autograd/gradients.h"
@@ -35,8 +36,9 @@ class Linking {
         requires_grad_(tape.tensors.size()) {
     for (TensorId id : wanted)
       if (id >= 0) seen_.insert(storage(id));
-    for (TensorId id : tape.inputs) seen_.insert(storage(id));
-    add_written(tape, written_);
+    for (TensorId id : tape.inputs) of_inputs_.insert(storage(id));
+    seen_.insert(of_inputs_.begin(), of_inputs_.end());
+    for (size_t i = 0; i < pieces_.size(); ++i) note_writes(i);
     share_constants(wanted);
   }
 
@@ -44,10 +46,11 @@ class Linking {
                                  const Trace& trace, Stages& stages) {
     std::vector<Chain::Piece> made;
     std::vector<std::shared_ptr<Trained>> trained;  // of those
-    for (Piece& piece : pieces_) {
+    for (size_t at = 0; at < pieces_.size(); ++at) {
+      Piece& piece = pieces_[at];
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape),
-                             written_later(piece), written_again(piece)};
+                             written_later(at), written_again(at)};
       const Constants constants = constants_of(piece.tape);
       lower::Sizes known = sizes.begin(piece.tape);
       SymbolTable computed;
@@ -81,12 +84,17 @@ class Linking {
   Constants shared_constants() && { return std::move(shared_); }
 
  private:
-  /// Storages.
-  static void add_written(const Tape& tape, std::unordered_set<int>& written) {
-    for (const record::Entry& entry : tape.entries)
+  /// The first and the last piece that writes to a storage.
+  struct Writers {
+    size_t first, last;
+  };
+
+  /// Of all pieces in order.
+  void note_writes(size_t piece) {
+    for (const record::Entry& entry : pieces_[piece].tape.entries)
       for (int a : record::written_arguments(entry))
         for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
-          if (id >= 0) written.insert(tape.tensors[static_cast<size_t>(id)].storage);
+          if (id >= 0) written_.try_emplace(storage(id), Writers{piece, piece}).first->second.last = piece;
   }
 
   /// Its operator is called where autograd sees it, which keeps what it keeps in eager.
@@ -213,25 +221,23 @@ class Linking {
   }
 
   /// By input: does a later piece write to its memory?
-  std::vector<bool> written_later(const Piece& piece) const {
-    std::unordered_set<int> written;
-    for (const Piece* later = &piece + 1; later != pieces_.data() + pieces_.size(); ++later)
-      add_written(later->tape, written);
+  std::vector<bool> written_later(size_t piece) const {
     std::vector<bool> out;
-    for (TensorId id : piece.tape.inputs) out.push_back(written.contains(storage(id)));
+    for (TensorId id : pieces_[piece].tape.inputs) {
+      const auto writers = written_.find(storage(id));
+      out.push_back(writers != written_.end() && writers->second.last > piece);
+    }
     return out;
   }
 
   /// By input: is it memory of the run's inputs that an earlier piece has written to?
-  std::vector<bool> written_again(const Piece& piece) const {
-    std::unordered_set<int> written;
-    for (const Piece* earlier = pieces_.data(); earlier != &piece; ++earlier)
-      add_written(earlier->tape, written);
-    std::unordered_set<int> of_inputs;
-    for (TensorId id : tape_.inputs) of_inputs.insert(storage(id));
+  std::vector<bool> written_again(size_t piece) const {
     std::vector<bool> out;
-    for (TensorId id : piece.tape.inputs)
-      out.push_back(written.contains(storage(id)) && of_inputs.contains(storage(id)));
+    for (TensorId id : pieces_[piece].tape.inputs) {
+      const auto writers = written_.find(storage(id));
+      out.push_back(writers != written_.end() && writers->second.first < piece &&
+                    of_inputs_.contains(storage(id)));
+    }
     return out;
   }
 
@@ -252,9 +258,10 @@ class Linking {
   const std::vector<bool>& is_param_;
   std::vector<Piece> pieces_;
   Constants shared_, own_;
-  std::vector<bool> requires_grad_;         ///< by tensor that a piece gives or rewrites
-  std::unordered_set<int> seen_, written_;  ///< storages: the caller has them; entries write to them
-  std::unordered_set<int> kept_;            ///< storages: a piece that was made keeps them
+  std::vector<bool> requires_grad_;           ///< by tensor that a piece gives or rewrites
+  std::unordered_map<int, Writers> written_;  ///< by storage
+  std::unordered_set<int> of_inputs_, seen_;  ///< storages: of the run's inputs; the caller has them
+  std::unordered_set<int> kept_;              ///< storages: a piece that was made keeps them
 };
 
 }  // namespace
