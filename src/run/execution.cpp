@@ -8,6 +8,7 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/util/ScopeExit.h>
 
 #include <algorithm>
 
@@ -239,7 +240,7 @@ void Execution::run(std::span<const PreparedStep> steps) {
       for (int b : one.makes) make(b);
     if (list.size() > 1)
       launch_list(list);
-    else if (!keep_call(p))
+    else if (!tells_of_calls_ || !keep_call(p))
       run_step(p);
     for (const PreparedStep& one : list)
       for (int b : one.frees) slot(b) = {};
@@ -250,8 +251,8 @@ void Execution::run(std::span<const PreparedStep> steps) {
   auto run_copies = [&](size_t from, size_t to) {
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].makes) make(b);
-    bool kept = true;
-    for (size_t i = from; i < to; ++i) kept = keep_call(steps[i]) && kept;
+    bool kept = tells_of_calls_;
+    for (size_t i = from; tells_of_calls_ && i < to; ++i) kept = keep_call(steps[i]) && kept;
     if (!kept) copy_all(steps, from, to);
     for (size_t i = from; i < to; ++i)
       for (int b : steps[i].frees) slot(b) = {};
@@ -335,6 +336,12 @@ void Execution::run_step(const PreparedStep& p) {
       return;
     }
   }
+}
+
+void Execution::run_recorded(std::span<const PreparedStep> steps) {
+  tells_of_calls_ = std::ranges::any_of(queues_, [](const auto& queue) { return queue->keeps_calls(); });
+  const auto end = c10::make_scope_exit([&] { tells_of_calls_ = false; });
+  run(steps);
 }
 
 /// For recordings that are told of calls: what does the step again, with the same operands, to the same

@@ -61,6 +61,8 @@ class Execution {
   // ---- parts of a call, where others are repeated (recordings.h)
   /// Later launches go to where the caller's work goes now.
   void follow_queues();
+  /// run(), while they are recorded.
+  void run_recorded(std::span<const PreparedStep> steps);
   device::Queue& queue(size_t device) { return *queues_[device]; }
   /// The step that runs, or has raised.
   const PreparedStep* running() const { return running_; }
@@ -121,6 +123,7 @@ class Execution {
   std::vector<at::Tensor> copies_;    // by output: its memory, where that is not the memory of its buffer
   std::vector<std::unique_ptr<device::Queue>> queues_;  // by device
   const PreparedStep* running_ = nullptr;
+  bool tells_of_calls_ = false;  // a recording, which sees launches only (device::Queue::keeps_calls)
   // Room that is used again by each step.
   std::vector<void*> pointers_;
   std::vector<at::Tensor> operands_;

@@ -210,7 +210,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   auto work = [&] {
     e.follow_queues();
     runs = true;
-    e.run(steps(here));
+    e.run_recorded(steps(here));
     runs = false;
   };
   auto fail = [&](const std::string& why) {
