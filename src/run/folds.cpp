@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "support/stats.h"
+
 namespace bolt::run {
 namespace {
 
@@ -61,14 +63,17 @@ std::shared_ptr<const FoldedBuffers> Folds::of(const Prepared& p, const std::vec
     for (const auto& f : known_)
       if (f->matches(inputs, p.fold_inputs)) {
         if (++f->calls >= kFewCalls) short_lived_ = 0;  // it has been worth it
+        ++Stats::get().folded_calls;
         return buffers_of(f);
       }
-    std::erase_if(known_, [&](const auto& f) {
+    const size_t stale = std::erase_if(known_, [&](const auto& f) {
       if (!f->is_stale(inputs, p.fold_inputs)) return false;
       short_lived_ = f->calls < kFewCalls ? short_lived_ + 1 : 0;
       return true;
     });
+    if (stale) ++Stats::get().foldings_again;
   }
+  ++Stats::get().foldings;
   auto f = std::make_shared<Folded>();
   for (int i : p.fold_inputs) f->weights.emplace_back(at(inputs, i));
   f->buffers = Execution(p).fold(inputs, shapes);

@@ -146,6 +146,9 @@ PyObject* stats_dict(PyObject*, PyObject*) {
   set(d, "specialized", PyLong_FromLongLong(s.specialized));
   set(d, "graphs", PyLong_FromLongLong(s.graphs));
   set(d, "graph_replays", PyLong_FromLongLong(s.graph_replays));
+  set(d, "foldings", PyLong_FromLongLong(s.foldings));
+  set(d, "foldings_again", PyLong_FromLongLong(s.foldings_again));
+  set(d, "folded_calls", PyLong_FromLongLong(s.folded_calls));
   set(d, "measured", PyLong_FromLongLong(s.measured));
   set(d, "planned_again", PyLong_FromLongLong(s.planned_again));
   set(d, "slower_than_eager", PyLong_FromLongLong(s.slower_than_eager));

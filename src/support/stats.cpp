@@ -18,8 +18,8 @@ std::map<std::string, int64_t> Stats::break_reasons() {
 }
 void Stats::reset() {
   for (auto* n : {&regions, &recordings, &graph_breaks, &recompiles, &eager_fallbacks, &cache_hits,
-                  &cache_misses, &compile_nanoseconds, &specialized, &graphs, &graph_replays, &measured,
-                  &planned_again, &slower_than_eager})
+                  &cache_misses, &compile_nanoseconds, &specialized, &graphs, &graph_replays, &foldings,
+                  &foldings_again, &folded_calls, &measured, &planned_again, &slower_than_eager})
     *n = 0;
   std::lock_guard lock(mutex_);
   break_reasons_.clear();

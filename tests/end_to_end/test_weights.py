@@ -247,6 +247,65 @@ def test_weights_that_keep_changing_are_not_folded(pair):
     assert torchbolt.stats()["specialized"] == before + 1
 
 
+def busy(seed):
+    """The thread in the background has something else to compile for a while."""
+    parts = [torch.nn.Linear(8 + i, 9 + i) for i in range(24)]
+
+    def heavy(x):
+        for i, part in enumerate(parts):
+            x = torch.sin(part(x)) * (seed + i) + torch.erf(x).sum()
+        return x
+
+    with torch.no_grad():
+        torchbolt.compile(heavy, background=True)(torch.randn(3, 8))
+
+
+def count(call, times):
+    """By how much it grew in these calls: foldings, those made again, calls that one served."""
+    names = ("foldings", "foldings_again", "folded_calls")
+    before = torchbolt.stats()
+    for _ in range(times):
+        call()
+    after = torchbolt.stats()
+    return tuple(after[name] - before[name] for name in names)
+
+
+def train(model, call, steps):
+    for _ in range(steps):
+        model[0].weight.mul_(0.9)
+        call()
+
+
+def test_foldings_are_counted(pair):
+    model, compiled = pair
+    x = torch.randn(4, 32)
+    assert count(lambda: compiled(x), 5) == (0, 0, 5)
+    model[0].weight.mul_(0.9)
+    assert count(lambda: compiled(x), 5) == (1, 1, 4)
+    fresh = torchbolt.compile(torch.nn.Linear(3, 4))
+    assert count(lambda: fresh(torch.ones(2, 3)), 4)[:2] == (1, 0)
+
+
+def test_weights_that_rest_are_folded_once_while_another_program_is_made(pair):
+    model, compiled = pair
+    x = torch.randn(4, 32)
+    busy(1.5)
+    train(model, lambda: compiled(x), 5)
+    assert count(lambda: compiled(x), 3) == (0, 0, 3)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_weights_that_have_rested_for_a_few_calls_stay_folded(pair):
+    model, compiled = pair
+    x = torch.randn(4, 32)
+    busy(2.5)
+    train(model, lambda: compiled(x), 5)
+    assert count(lambda: compiled(x), 6) == (0, 0, 6)
+    torchbolt.wait()
+    assert count(lambda: compiled(x), 6) == (0, 0, 6)
+    torch.testing.assert_close(compiled(x), model(x))
+
+
 def test_weights_that_change_once_an_epoch_stay_folded(pair):
     model, compiled = pair
     before = torchbolt.stats()["specialized"]
