@@ -149,6 +149,14 @@ def _compiled_class(cls, opts):
     return cls
 
 
+def _missing(compiled, name):
+    """An attribute that neither it nor its target has: what torch's have may be something else here."""
+    instead = importlib.import_module("torchbolt.torch_names").FUNCTIONS
+    if name in instead:
+        raise AttributeError(f"compiled {name_of(compiled)} has no attribute {name!r}: {instead[name]}")
+    return getattr(compiled.__wrapped__, name)  # raises as it did
+
+
 def _reduced(compiled):
     """What pickle keeps: where it is found, as of functions, or what it is made of."""
     found = sys.modules.get(compiled.__module__)

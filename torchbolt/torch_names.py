@@ -481,7 +481,7 @@ _FUNCTIONS: dict[str, str] = {
     "settings are torchbolt.config's": "patch_dynamo_config",
     "a region ends at one instruction, in nested calls as well": "disable_nested_graph_breaks",
     "mode and options of torchbolt.compile say where CUDA graphs are used": "override_cudagraphs",
-    "torchbolt.save and torchbolt.load keep what was compiled, for the same code": """
+    "torchbolt.save(compiled, path) after a call and torchbolt.load(path, fn) keep what was compiled for it": """
         aot_compile aoti_compile_and_package aoti_load_package standalone_compile
     """,
     "`torchbolt bisect` finds the region, operators and pass": "compiler_bisector",

@@ -184,7 +184,11 @@ PyObject* compiled_getattro(PyObject* o, PyObject* name) {
   if (PyObject* v = PyObject_GenericGetAttr(o, name)) return v;
   if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return nullptr;
   PyErr_Clear();
-  return PyObject_GetAttr(self_of(o)->target, name);  // __name__, __doc__, user attributes
+  PyObject* const targets = PyObject_GetAttr(self_of(o)->target, name);  // __name__, __doc__, user attributes
+  if (targets || PyUnicode_READ_CHAR(name, 0) == '_' || !PyErr_ExceptionMatches(PyExc_AttributeError))
+    return targets;
+  PyErr_Clear();
+  return in_python("_missing", o, name);
 }
 
 PyObject* compiled_reduce(PyObject* o, PyObject*) { return in_python("_reduced", o); }

@@ -243,8 +243,11 @@ def test_compiled_functions_have_attributes():
         counting.calls = n
         assert reading(torch.ones(1)).item() == n + 5
     del counting.calls
-    with pytest.raises(AttributeError, match="calls"):
+    with pytest.raises(AttributeError, match="'function' object has no attribute 'calls'"):
         counting.calls  # noqa: B018
+    assert not hasattr(counting, "aot_compile")
+    with pytest.raises(AttributeError, match=r"compiled .*plain has no attribute 'aot_compile': torchbolt.save"):
+        counting.aot_compile(((torch.ones(2),), {}))
 
 
 def test_save_and_load_whole_module(net, tmp_path):
