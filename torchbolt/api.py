@@ -81,6 +81,8 @@ def compile(
         return model if controls.is_disabled(model) else modules.seen_through(model, _Compiling(checked))
     if isinstance(model, type):
         return _compiled_class(model, checked)
+    if isinstance(model, staticmethod | classmethod):  # written above them instead of below
+        return type(model)(_compiled_function(model.__func__, checked))
     if isinstance(model, types.MethodType):
         return types.MethodType(_compiled_function(model.__func__, checked), model.__self__)
     if not callable(model):

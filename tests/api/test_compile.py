@@ -91,6 +91,33 @@ def test_method_decorator_in_a_class():
     assert torchbolt.stats()["regions"] == 1
 
 
+def test_above_and_below_staticmethod_and_classmethod():
+    class Scale:
+        by = 2
+
+        @torchbolt.compile
+        @staticmethod
+        def above(x):
+            return x * 3
+
+        @staticmethod
+        @torchbolt.compile
+        def below(x):
+            return x * 3
+
+        @torchbolt.compile(dynamic=True)
+        @classmethod
+        def of_class(cls, x):
+            return x * cls.by
+
+    x = torch.ones(2)
+    before = torchbolt.stats()["region_ends"]
+    for scale in (Scale, Scale()):
+        for call, by in ((scale.above, 3), (scale.below, 3), (scale.of_class, 2)):
+            assert call(x).tolist() == call(x).tolist() == [by, by]
+    assert torchbolt.stats()["region_ends"] == before
+
+
 def test_module_shares_state(net):
     compiled = torchbolt.compile(net)
     assert isinstance(compiled, Net) and isinstance(compiled, torch.nn.Module)
