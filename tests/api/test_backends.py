@@ -361,6 +361,14 @@ with torch.no_grad():
         torch.testing.assert_close(compiled(x), f(x))
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.GELU())
     torch.testing.assert_close(torch.compile(model, backend="torchbolt")(x), model(x))
+    class Net(torch.nn.Module):
+        def forward(self, x):
+            return model(x).relu()
+    before = torchbolt.stats()["regions"]
+    net = Net()
+    net.compile(backend="torchbolt", mode="reduce-overhead")
+    torch.testing.assert_close(net(x), model(x).relu())
+    assert torchbolt.stats()["regions"] == before + 1
 print(torchbolt.stats()["regions"], torchbolt.stats()["eager_fallbacks"])
 """
 
