@@ -1,5 +1,9 @@
 # examples/lightning_module.py
-"""Lightning: a module inside of the LightningModule is compiled; hooks, logging and the trainer stay as they are."""
+"""Lightning: a module inside of the LightningModule is compiled; hooks, logging and the trainer stay as they are.
+
+`self.training_step = torchbolt.compile(self.training_step)` does, too: the loss is part of it, and each `self.log` ends
+a region, because Lightning keeps its results from compilers.
+"""
 
 import lightning
 import torch
