@@ -204,6 +204,8 @@ Built try_compile(run::Recorded recorded) {
     return {compile(std::move(recorded)), ""};
   } catch (const EndsAtFoundSizes& e) {
     return {nullptr, e.what(), true};
+  } catch (const Error& e) {
+    return {nullptr, e.what(), false, e.kind() == ErrorKind::User};
   } catch (const std::exception& e) {
     return {nullptr, e.what()};
   } catch (...) {
@@ -228,7 +230,7 @@ bool compile_now(Callable* self, CallEntry& entry, run::Recorded recorded) {
   built = try_compile(std::move(recorded));
   Py_END_ALLOW_THREADS;
   if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), false;
-  if (!built.region) throw std::runtime_error(built.failure);
+  if (!built.region) throw Error(built.is_users ? ErrorKind::User : ErrorKind::Internal, built.failure);
   adopt(entry, std::move(built.region));
   return true;
 }
@@ -293,7 +295,7 @@ bool settle(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry)
   --Stats::get().regions;
   if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), true;
   ++site.hopeless;
-  return report_failure(self, built.failure);
+  return report_failure(self, built.failure, built.is_users);
 }
 
 }  // namespace bolt::session

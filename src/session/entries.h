@@ -63,6 +63,7 @@ struct Built {
   std::shared_ptr<run::Runnable> region;  ///< null: it failed
   std::string failure;                    ///< why
   bool ends_at_data_sizes = false;        ///< that is why
+  bool is_users = false;                  ///< something that the user has set is why
 };
 
 /// A compilation in the background. Its thread, which needs no GIL, leaves here what it came to.

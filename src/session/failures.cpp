@@ -61,13 +61,13 @@ void give_up_data_sizes(Callable* self, const std::string& why) {
   log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
 }
 
-bool report_failure(Callable* self, const std::string& what) {
+bool report_failure(Callable* self, const std::string& what, bool is_users) {
   if (strict()) {
     note_eager_call(self, {Why::not_compiled, what});
     set_exception("InternalError", "torchbolt: " + what);
     return false;
   }
-  fall_back(self, what, "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
+  fall_back(self, what, is_users ? "" : "\nPlease report this, with the output of TORCHBOLT_LOGS=+all.");
   return true;
 }
 

@@ -27,8 +27,9 @@ void note_eager_call(Callable* self, const Reason& why);
 /// Recordings have to end where sizes are data from now on.
 void give_up_data_sizes(Callable* self, const std::string& why);
 
-/// A failure of ours: raised in strict mode (false, with an exception), otherwise loud once.
-bool report_failure(Callable* self, const std::string& what);
+/// A failure of ours, or `is_users`, of something that the user has set: raised in strict mode (false, with
+/// an exception), otherwise loud once.
+bool report_failure(Callable* self, const std::string& what, bool is_users = false);
 
 /// A Python exception is set. False: it is the user's to see, and no failure of a backend that is to be
 /// suppressed.

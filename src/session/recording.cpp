@@ -10,6 +10,7 @@
 #include "session/bridge.h"
 #include "session/failures.h"
 #include "session/make_entry.h"
+#include "support/error.h"
 #include "support/log.h"
 #include "support/stats.h"
 
@@ -80,6 +81,9 @@ bool keep(Callable* self, Site& site, const Given& given, observe::Observation* 
     const bool suppressed = suppress_backends_failure(self);
     if (suppressed) ++site.hopeless;
     return suppressed;
+  } catch (const Error& e) {
+    ++site.hopeless;
+    return report_failure(self, e.what(), e.kind() == ErrorKind::User);
   } catch (const std::exception& e) {
     ++site.hopeless;
     return report_failure(self, e.what());

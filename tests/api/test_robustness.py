@@ -205,6 +205,7 @@ with torch.no_grad():
             print("raised", error)
         torchbolt.wait()
 print(len([text for text in said if "could not compile" in text]), "warned of the failure")
+assert not any("report" in text for text in said), "of what the user has set"
 print(torchbolt.stats()["regions"], "regions")
 """
 
