@@ -233,7 +233,7 @@ class Planner {
     s.kind = StepKind::Contraction;
     s.node = &n;
     s.loc = n.loc;
-    s.node_count = separate ? 0 : static_cast<int>(u.group.nodes.size());
+    s.node_count = 1 + (separate ? 0 : static_cast<int>(u.group.nodes.size()));
     s.alone = separate ? 0 : instructions_of(u.group.nodes);
     PlannedContraction call = describe_call(fusion_, n);
     pass_symbols(call, built->kernel);
