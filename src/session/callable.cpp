@@ -127,6 +127,17 @@ void compiled_dealloc(PyObject* o) {
   Py_TYPE(o)->tp_free(o);
 }
 
+/// What the target shows, and that it is compiled.
+PyObject* compiled_repr(PyObject* o) {
+  PyRef shown = PyRef::steal(PyObject_Repr(self_of(o)->target));
+  if (!shown) return nullptr;
+  const bool in_brackets = PyUnicode_READ_CHAR(shown.get(), 0) == '<';
+  PyRef inside =
+      in_brackets ? PyRef::steal(PyUnicode_Substring(shown.get(), 1, PyUnicode_GET_LENGTH(shown.get()) - 1))
+                  : std::move(shown);
+  return inside ? PyUnicode_FromFormat("<compiled %U>", inside.get()) : nullptr;
+}
+
 PyObject* compiled_get(PyObject* self, PyObject* object, PyObject*) {
   return object && object != Py_None ? PyMethod_New(self, object) : Py_NewRef(self);
 }
@@ -246,6 +257,7 @@ PyTypeObject compiled_type = [] {
   t.tp_dealloc = compiled_dealloc;
   t.tp_traverse = compiled_traverse;
   t.tp_clear = compiled_clear;
+  t.tp_repr = compiled_repr;
   t.tp_call = PyVectorcall_Call;
   t.tp_vectorcall_offset = offsetof(Callable, vectorcall);
   t.tp_weaklistoffset = offsetof(Callable, weakrefs);

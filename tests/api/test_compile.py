@@ -272,6 +272,7 @@ def test_compiled_functions_have_attributes():
     del counting.calls
     with pytest.raises(AttributeError, match="'function' object has no attribute 'calls'"):
         counting.calls  # noqa: B018
+    assert repr(counting) == repr(plain).replace("<function", "<compiled function")
     assert not hasattr(counting, "aot_compile")
     with pytest.raises(AttributeError, match=r"compiled .*plain has no attribute 'aot_compile': torchbolt.save"):
         counting.aot_compile(((torch.ones(2),), {}))
