@@ -19,13 +19,13 @@
 #include "autograd/gradients.h"
 #include "device/device.h"
 #include "record/recorder.h"
+#include "run/eager_trial.h"
 #include "run/finish.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
 #include "run/make_differentiated.h"
 #include "run/make_step.h"
 #include "run/plan_options.h"
-#include "run/trial.h"
 #include "support/stats.h"
 
 namespace bolt {

@@ -33,7 +33,7 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
 
 /// A region that adapts to its calls: programs for sizes that come often, and one for parameters that keep
 /// changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: a program with
-/// less fusion may be made, too (trial.h).
+/// less fusion may be made, too (eager_trial.h).
 std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
                                         std::vector<record::TensorId>& wanted,
                                         std::vector<lower::SizeSymbol> symbols, bool any_data, bool tried,

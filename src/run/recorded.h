@@ -40,7 +40,7 @@ struct Recorded {
   std::string name;  // of the region, for dumps and logs
   Trace trace;
   bool launch_at_once = false;    // by CUDA graphs, where that can be done
-  bool measured = false;          // the program is measured beside eager (run/trial.h)
+  bool measured = false;          // the program is measured beside eager (run/eager_trial.h)
   bool tuned = false;             // all that can be done in several ways is measured (mode "max-autotune")
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do

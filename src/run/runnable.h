@@ -4,7 +4,7 @@
 //   Compiled     the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
 //   Trained      two Compiled parts, tied together by a node of autograd's (trained.h), or a Chain of such
 //   Replayed     the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
-//   EagerTrial   a Compiled and a Replayed in turn, until it is known which is faster (trial.h)
+//   EagerTrial   a Compiled and a Replayed in turn, until it is known which is faster (eager_trial.h)
 //   Foreign      a function that a user's backend made (foreign.h)
 //
 // Who calls one does not ask which it is. All are given the tape's inputs, the values of the numbers that
@@ -42,7 +42,7 @@ class Runnable {
     bool fallback = false;  ///< replayed although it was to be compiled
     std::string why_replayed;
     std::string why_no_graph;  ///< why its launches are not given to the device at once, where that was asked
-    std::string measured;      ///< what came of it beside eager (trial.h)
+    std::string measured;      ///< what came of it beside eager (eager_trial.h)
     std::string functional_text;              ///< the graph that "aot_eager" runs
     std::vector<std::string> choices;         ///< what was measured when it was made (choose_ways.h)
     std::vector<std::string> sizes_given_up;  ///< symbols that had to become numbers, and why
@@ -92,7 +92,7 @@ class Runnable {
   virtual void prepare(const std::vector<at::Tensor>& /*inputs*/) {}
   /// Of the steps that a call runs, in order.
   virtual std::vector<StepFacts> costs() const { return {}; }
-  /// Of one that is a trial (trial.h): has it come to no end yet?
+  /// Of one that is a trial (eager_trial.h): has it come to no end yet?
   virtual bool is_trial() const { return false; }
   /// What is to run from now on in its place; null: it itself. It must outlive calls that are under way.
   virtual std::shared_ptr<Runnable> successor() const { return nullptr; }

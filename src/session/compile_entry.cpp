@@ -11,7 +11,7 @@
 #include "guard/handed_out.h"
 #include "guard/tensors.h"
 #include "run/attempt.h"
-#include "run/trial.h"
+#include "run/eager_trial.h"
 #include "session/backend.h"
 #include "session/failures.h"
 #include "session/settings.h"

@@ -1,5 +1,5 @@
-// run/trial.cpp
-#include "run/trial.h"
+// run/eager_trial.cpp
+#include "run/eager_trial.h"
 
 #include <ATen/Context.h>
 #include <ATen/Parallel.h>

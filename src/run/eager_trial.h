@@ -1,4 +1,4 @@
-// run/trial.h
+// run/eager_trial.h
 // EagerTrial: a program is measured beside eager in its first calls, so that no region stays slower.
 //
 // Each call is answered once, by one of the two, and nothing is run for the clock alone. First the program
@@ -12,12 +12,12 @@
 // Eager is the tape replayed: what eager does without what Python adds to it. Both follow eager's generators,
 // and both can be taken back. In the last bits they may differ, as the program does from eager.
 //
-// What is tried is said in one place, worth_trying() in trial.cpp: programs with kernels of ours, on the
-// processor (elsewhere a call is over before its work is, and to wait for that would cost what eager does not
-// pay), without gradients (there the time is the backward pass's, which comes when it likes), and not where
-// the user asked for the same bits in each call. A program that takes no longer than kShort stays: there is
-// little to win, and clocks and caches decide. Sizes that differ between calls are tried at those of the
-// first call; the verdict holds for all.
+// What is tried is said in one place, worth_trying() in eager_trial.cpp: programs with kernels of ours, on
+// the processor (elsewhere a call is over before its work is, and to wait for that would cost what eager does
+// not pay), without gradients (there the time is the backward pass's, which comes when it likes), and not
+// where the user asked for the same bits in each call. A program that takes no longer than kShort stays:
+// there is little to win, and clocks and caches decide. Sizes that differ between calls are tried at those of
+// the first call; the verdict holds for all.
 //
 // Two calls at the same time measure each other: neither counts. Of the two programs only one is alive at a
 // time, and the program's temporaries are let go of before eager has its first turn. In the second one, which
