@@ -51,6 +51,9 @@ class Making {
     }
   }
 
+  /// Whose entry or node it is that is being called.
+  std::optional<size_t> at() const { return at_; }
+
  private:
   using InputPtr = decltype(make_node<InputNode>());
 
@@ -87,6 +90,7 @@ class Making {
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
     options.before = [&](size_t i, const torch::jit::Stack&) {
+      at_ = i;
       first_numbers_.push_back(at::sequence_number::peek());
       writer_.begin(i);
     };
@@ -95,7 +99,10 @@ class Making {
       auto compute = [&](torch::jit::Stack& given) { writer_.call(run_.entries[i].op, given); };
       return call_product(run_.entries[i], stack, compute) || fills_where(run_.entries[i], stack);
     };
-    options.after = [&](size_t i, const torch::jit::Stack& results) { writer_.end(i, results); };
+    options.after = [&](size_t i, const torch::jit::Stack& results) {
+      at_.reset();
+      writer_.end(i, results);
+    };
     if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
   }
@@ -165,8 +172,13 @@ class Making {
       roots.push_back({variables::gradient_edge(fakes_[input]), writer_.tangent(fakes_[input])});
     }
     walk(
-        roots, [&](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); },
+        roots,
+        [&](const torch::autograd::Node& node) {
+          at_ = entry_of(node);
+          writer_.go_on_at(at_ ? run_.entries[*at_].loc : -1);
+        },
         [&](const at::Tensor& leaf) { return is_hidden(leaf); });
+    at_.reset();
   }
 
   /// A leaf that the run made and hands out in no way (`x = pixels[:, None]; x.requires_grad = True`, which
@@ -210,11 +222,11 @@ class Making {
     return shared && result.is_view() ? at::Tensor(result._base()) : result;
   }
 
-  /// The line of the entry that the node was made for.
-  int loc_of(const torch::autograd::Node& node) const {
+  /// The entry that the node was made for.
+  std::optional<size_t> entry_of(const torch::autograd::Node& node) const {
     const auto after = std::upper_bound(first_numbers_.begin(), first_numbers_.end(), node.sequence_nr());
-    if (after == first_numbers_.begin()) return -1;
-    return run_.entries[static_cast<size_t>(after - first_numbers_.begin()) - 1].loc;
+    if (after == first_numbers_.begin()) return std::nullopt;
+    return static_cast<size_t>(after - first_numbers_.begin()) - 1;
   }
 
   const Tape& run_;
@@ -227,6 +239,7 @@ class Making {
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<InputPtr> nodes_;          ///< null: the input requires no gradient
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
+  std::optional<size_t> at_;
 };
 
 bool in_a_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
@@ -248,16 +261,22 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std
   if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic, own); });
   const Asked asked{run, wanted, parts, own};
   Joint joint;
+  Making making(asked, joint, nullptr);
+  auto fail = [&](const std::string& why) {
+    if (making.at()) throw NotFollowed(*making.at(), why);
+    throw_unsupported(why);
+  };
   try {
-    Making(asked, joint, nullptr).make();
-  } catch (const Error&) {
-    throw;
+    making.make();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Unsupported) throw;
+    fail(error.what());
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const c10::Error& error) {  // ATen's own complaint, as eager's backward pass would have it
-    throw_unsupported(error.what_without_backtrace());
+    fail(error.what_without_backtrace());
   } catch (const std::exception& error) {  // also of a rule that was asked for in Python
-    throw_unsupported(error.what());
+    fail(error.what());
   }
   follow(asked, dynamic, joint);
   return joint;

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "record/tape.h"
+#include "support/error.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
 
@@ -75,8 +76,17 @@ struct Joint {
   std::vector<SizeFact> facts;  ///< what is taken for granted about all that may differ
 };
 
+/// Of one operator: what it needs for its results or for its gradient is no matter of tensors that stand for
+/// others. Without it the tape might be followed (record/left_to_eager.h).
+class NotFollowed : public Error {
+ public:
+  NotFollowed(size_t entry_, const std::string& why) : Error(ErrorKind::Unsupported, why), entry(entry_) {}
+  size_t entry;  ///< of the tape that is differentiated
+};
+
 /// Throws Error(Unsupported), with the reason, for what cannot be said so: gradients that rest on numbers out
-/// of tensors, Python's own functions. What is not `dynamic` is as in the recorded run.
+/// of tensors, Python's own functions; NotFollowed, where that is a single operator's. What is not `dynamic`
+/// is as in the recorded run.
 /// `parts`: wanted tensors that the gradient is taken of as a part of what they show. `own`: see Asked.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
                  const std::set<record::TensorId>& parts = {}, const Varying& dynamic = {},

@@ -36,7 +36,10 @@ class Parting {
   std::vector<Piece> make() {
     for_each_entry([&](int piece, const Entry& entry) { demand_parts(piece, entry); });
     std::vector<Piece> pieces(cuts_.size() + 1);
-    for (Piece& piece : pieces) piece.tape = record::tensors_alone(run_);
+    for (size_t i = 0; i < pieces.size(); ++i) {
+      pieces[i].tape = record::tensors_alone(run_);
+      pieces[i].first = i == 0 ? 0 : cuts_[i - 1];
+    }
     for_each_entry(
         [&](int piece, const Entry& entry) { add(pieces[static_cast<size_t>(piece)].tape, piece, entry); });
     for (size_t entry : eagers_) {

@@ -18,6 +18,7 @@ struct Piece {
   record::Tape tape;
   std::vector<record::TensorId> results;  ///< of what it makes: the wanted ones, and what later pieces read
   bool is_eagers = false;                 ///< a single operator, which eager calls
+  size_t first = 0;                       ///< of the run's entries
 };
 
 /// `cuts`: see cuts.h. `eagers`: entries that are pieces of their own (record/left_to_eager.h). Throws

@@ -11,6 +11,8 @@
 // and a tensor that stands for another has no data. So it is with products of groups (_grouped_mm) of types
 // that a GPU has no kernel for.
 //
+// Others show only when they are differentiated (autograd::NotFollowed, run/make_differentiated.cpp).
+//
 // In all cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
 // pieces around it.
 #pragma once

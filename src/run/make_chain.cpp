@@ -6,6 +6,7 @@
 #include <unordered_set>
 
 #include "autograd/gradients.h"
+#include "autograd/joint.h"
 #include "autograd/pieces.h"
 #include "autograd/step.h"
 #include "record/copy.h"
@@ -65,8 +66,10 @@ class Linking {
         made.push_back(whole_step(piece, over, known, constants, budget, sizes, name, stages));
         continue;
       }
-      auto region = make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over,
-                                 known, "", trace, stages, place);
+      auto region = of_run(piece, [&] {
+        return make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over, known,
+                            "", trace, stages, place);
+      });
       note_gradients(piece, *region);
       for (TensorId id : region->saved()) kept_.insert(storage(id));
       std::vector<PieceSizes::Layout> results;
@@ -95,6 +98,16 @@ class Linking {
       for (int a : record::written_arguments(entry))
         for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
           if (id >= 0) written_.try_emplace(storage(id), Writers{piece, piece}).first->second.last = piece;
+  }
+
+  /// The entry that cannot be followed is one of the run's.
+  template <class Make>
+  static std::shared_ptr<Trained> of_run(const Piece& piece, Make make) {
+    try {
+      return make();
+    } catch (const autograd::NotFollowed& error) {
+      throw autograd::NotFollowed(piece.first + error.entry, error.what());
+    }
   }
 
   /// Its operator is called where autograd sees it, which keeps what it keeps in eager.

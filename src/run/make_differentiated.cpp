@@ -8,11 +8,13 @@
 #include "autograd/cuts.h"
 #include "autograd/early_cuts.h"
 #include "autograd/gradients.h"
+#include "autograd/joint.h"
 #include "lower/attention_masks.h"
 #include "record/left_to_eager.h"
 #include "record/operator_facts.h"
 #include "run/make_chain.h"
 #include "support/error.h"
+#include "support/log.h"
 
 namespace bolt::run {
 namespace {
@@ -20,12 +22,10 @@ namespace {
 using Made = std::shared_ptr<Runnable>;
 
 Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<size_t>& cuts,
-               lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
+               const std::vector<size_t>& eagers, lower::OverInputs& over_inputs, lower::Sizes& sizes,
+               Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
-  std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
-  if (autograd::has_gradients(tape))  // in a whole step they are calls of it
-    std::erase_if(eagers, [&](size_t entry) { return cuts.empty() || entry < cuts[0]; });
   Made region;
   if (cuts.empty() && eagers.empty())
     region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
@@ -35,6 +35,28 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<si
                         of_parts, r.name, r.trace, stages);
   sizes = std::move(of_parts);
   return region;
+}
+
+constexpr size_t kMostLeft = 16;  // operators that are found out one by one, each by making all again
+
+/// What shows only when it is tried is left to eager as well (an operator of the user's whose gradient looks
+/// at the data).
+Made and_the_rest_by_eager(const Recorded& r, const record::Tape& tape, const std::vector<size_t>& cuts,
+                           lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
+  std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
+  const bool is_step = autograd::has_gradients(tape);
+  if (is_step)  // in a whole step they are calls of it
+    std::erase_if(eagers, [&](size_t entry) { return cuts.empty() || entry < cuts[0]; });
+  for (size_t left = 0;; ++left) {
+    try {
+      return in_pieces(r, tape, cuts, eagers, over_inputs, sizes, stages);
+    } catch (const autograd::NotFollowed& error) {
+      if (is_step || left == kMostLeft || std::ranges::binary_search(eagers, error.entry)) throw;
+      eagers.insert(std::ranges::upper_bound(eagers, error.entry), error.entry);
+      log("perf_hints", r.name + ": " + tape.entries[error.entry].op.operator_name().name +
+                            " is left to eager, because " + error.what());
+    }
+  }
 }
 
 /// Hooks that wait for gradients send them to other processes, between the collectives that the backward pass
@@ -65,12 +87,12 @@ Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_in
   const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted, made_of_numbers(r.constants));
   const bool is_step = autograd::has_gradients(tape);
   const std::vector<size_t> more = is_step ? std::vector<size_t>() : autograd::early_cuts(tape, r.is_awaited);
-  if (more.empty()) return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
+  if (more.empty()) return and_the_rest_by_eager(r, tape, cuts, over_inputs, sizes, stages);
   try {
-    return in_pieces(r, tape, united(cuts, more), over_inputs, sizes, stages);
+    return and_the_rest_by_eager(r, tape, united(cuts, more), over_inputs, sizes, stages);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Unsupported) throw;
-    return in_pieces(r, tape, cuts, over_inputs, sizes, stages);
+    return and_the_rest_by_eager(r, tape, cuts, over_inputs, sizes, stages);
   }
 }
 

@@ -412,6 +412,48 @@ def test_an_operator_with_registered_gradients():
     compare(lambda x, w: scaled(x @ w, 2.0).tanh(), leaf(4, 5), leaf(5, 3))
 
 
+@torch.library.custom_op("bolt_functions::in_groups", mutates_args=())
+def in_groups(x: torch.Tensor, w: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    out, begin = x.new_zeros(x.size(0), w.size(2)), 0
+    for i, end in enumerate(ends.tolist()):
+        out[begin:end] = x[begin:end] @ w[i]
+        begin = end
+    return out
+
+
+@in_groups.register_fake
+def _(x, w, ends):
+    return x.new_empty(x.size(0), w.size(2))
+
+
+def in_groups_backward(ctx, g):
+    (x, w), begin = ctx.saved_tensors, 0
+    gx, gw = torch.zeros_like(x), torch.zeros_like(w)
+    for i, end in enumerate(ctx.ends.tolist()):
+        gx[begin:end], gw[i] = g[begin:end] @ w[i].T, x[begin:end].T @ g[begin:end]
+        begin = end
+    return gx, gw, None
+
+
+def in_groups_context(ctx, inputs, output):
+    ctx.save_for_backward(*inputs[:2])
+    ctx.ends = inputs[2]
+
+
+in_groups.register_autograd(in_groups_backward, setup_context=in_groups_context)
+
+
+def test_an_operator_whose_gradient_looks_at_data(capfd):
+    """The operator is eager's, and what is around it is compiled."""
+    torchbolt.set_logs("perf_hints")
+    try:
+        ends = torch.tensor([3, 5, 8])
+        compare(lambda x, w: in_groups((x * 2).sin(), w, ends).relu().exp(), leaf(8, 16), leaf(3, 16, 4), twice=False)
+    finally:
+        torchbolt.set_logs("")
+    assert "bolt_functions::in_groups is left to eager, because tolist()" in capfd.readouterr().err
+
+
 def test_sizes_that_differ():
     fast = torchbolt.compile(lambda x, w: Sine.apply(x @ w, 2.0).sum(), dynamic=None)
     for rows in (4, 5, 6, 4, 9):
