@@ -360,7 +360,8 @@ void create(ReferenceCall& c) {
 // ---- host tensors ----
 
 HostTensor make_tensor(DType dtype, std::vector<int64_t> sizes) {
-  if (is_complex(dtype)) throw_unsupported("the reference execution knows no complex numbers");
+  if (is_opaque(dtype))
+    throw_unsupported("the reference execution does not compute with ", dtype_name(dtype));
   Cell zero;
   zero.whole = 0;  // the bits of 0.0 as well
   size_t n = static_cast<size_t>(reference::count(sizes));

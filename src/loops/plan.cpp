@@ -184,7 +184,7 @@ class Planner {
 
   /// A number on the processor that only kernels of another device read: launches hand it over.
   bool is_handed_over(const Node& n, bool fold) const {
-    if (n.op != Op::transfer || fold || n.out()->type.rank() > 0 || is_complex(n.out()->type.dtype))
+    if (n.op != Op::transfer || fold || n.out()->type.rank() > 0 || is_opaque(n.out()->type.dtype))
       return false;
     return graph::is_processor(n.operands[0]->type.device) &&
            graph::facts_of(n.out()->type.device).takes_numbers && only_kernels_read(n.out());

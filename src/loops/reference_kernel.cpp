@@ -89,7 +89,7 @@ ScalarCell load_cell(DType t, const void* base, int64_t at) {
     case DType::BF16: return {bf16_to_float(read<uint16_t>(base, at)), 0};
     case DType::F32: return {read<float>(base, at), 0};
     case DType::F64: return {read<double>(base, at), 0};
-    default: throw_unsupported("complex numbers in a kernel");
+    default: throw_unsupported(dtype_name(t), " in a kernel");
   }
 }
 
@@ -105,7 +105,7 @@ void store_cell(DType t, void* base, int64_t at, ScalarCell c) {
     case DType::BF16: return write<uint16_t>(base, at, float_to_bf16(static_cast<float>(c.f)));
     case DType::F32: return write<float>(base, at, static_cast<float>(c.f));
     case DType::F64: return write<double>(base, at, c.f);
-    default: throw_unsupported("complex numbers in a kernel");
+    default: throw_unsupported(dtype_name(t), " in a kernel");
   }
 }
 

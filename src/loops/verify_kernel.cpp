@@ -119,7 +119,7 @@ class Verifier {
     if (first) check(types[0] == DType::Bool, "condition is not b8");
     for (size_t i = first; i < types.size(); ++i) {
       check(types[i] == types[first], "operands of several dtypes");
-      check(compute_type(types[i]) == types[i] && !is_complex(types[i]), "arithmetic in a storage dtype");
+      check(compute_type(types[i]) == types[i] && !is_opaque(types[i]), "arithmetic in a storage dtype");
     }
     check(e.dtype == op_result_dtype(e.op, types), "result dtype does not follow from the operands");
   }
@@ -136,7 +136,7 @@ class Verifier {
     const Expr& x = k_.exprs[e.args[0]];
     check(e.reduce_dims && !(e.reduce_dims & ~x.dims),
           "reduces over a dimension its operand does not vary over");
-    check(compute_type(x.dtype) == x.dtype && !is_complex(x.dtype), "reduction in a storage dtype");
+    check(compute_type(x.dtype) == x.dtype && !is_opaque(x.dtype), "reduction in a storage dtype");
     check(e.dtype == reduce_result_dtype(e.reduce_op, x.dtype),
           "result dtype does not follow from the operand");
     bool single = !(e.reduce_dims & (e.reduce_dims - 1));
@@ -153,7 +153,7 @@ class Verifier {
   void scan(const Expr& e) {
     check(e.args.size() == 1, "scan takes one operand");
     const DType t = k_.exprs[e.args[0]].dtype;
-    check(compute_type(t) == t && !is_complex(t) && e.dtype == t, "scan in a storage dtype");
+    check(compute_type(t) == t && !is_opaque(t) && e.dtype == t, "scan in a storage dtype");
     check(e.reduce_dims && !(e.reduce_dims & (e.reduce_dims - 1)), "a scan along other than one dimension");
     for (size_t i = 0; i < k_.dims.size(); ++i)
       check(!(e.reduce_dims >> i & 1) || k_.dims[i].reduce, "d", i, " is not marked reduce");

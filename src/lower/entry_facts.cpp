@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "record/convert.h"
+
 namespace bolt::lower {
 
 using record::Arg;
@@ -53,7 +55,10 @@ bool is_compilable(const Entry& e, const Tape& tape) {
   for (const auto* list : {&e.args, &e.results})
     for (const Arg& a : *list)
       for (TensorId id : a.tensors)
-        if (id >= 0 && c10::isComplexType(tape.tensors[id].dtype)) return false;
+        if (id >= 0) {
+          const auto dtype = record::to_bolt(tape.tensors[id].dtype);
+          if (!dtype || is_opaque(*dtype)) return false;
+        }
   return true;
 }
 

@@ -91,7 +91,7 @@ bool EntryLowering::lower_zeros(const record::TensorIds& ids) {
   for (TensorId id : ids) {
     const TensorInfo& info = w_.tape.tensors[id];
     const auto dtype = record::to_bolt(info.dtype);
-    if (!is_zero(id) || !dtype || is_complex(*dtype)) throw_unsupported("zeros without memory");
+    if (!is_zero(id) || !dtype || is_opaque(*dtype)) throw_unsupported("zeros without memory");
     if (w_.is_known(id)) continue;
     const Syms sizes(info.sizes.begin(), info.sizes.end());
     Value* zeros =

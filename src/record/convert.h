@@ -26,6 +26,11 @@ inline std::optional<DType> to_bolt(c10::ScalarType t) {
     case c10::ScalarType::Double: return DType::F64;
     case c10::ScalarType::ComplexFloat: return DType::C64;
     case c10::ScalarType::ComplexDouble: return DType::C128;
+    case c10::ScalarType::UInt16: return DType::U16;
+    case c10::ScalarType::UInt32: return DType::U32;
+    case c10::ScalarType::UInt64: return DType::U64;
+    case c10::ScalarType::Float8_e4m3fn: return DType::F8E4M3;
+    case c10::ScalarType::Float8_e5m2: return DType::F8E5M2;
     default: return std::nullopt;
   }
 }
@@ -44,6 +49,11 @@ inline c10::ScalarType to_torch(DType t) {
     case DType::F64: return c10::ScalarType::Double;
     case DType::C64: return c10::ScalarType::ComplexFloat;
     case DType::C128: return c10::ScalarType::ComplexDouble;
+    case DType::U16: return c10::ScalarType::UInt16;
+    case DType::U32: return c10::ScalarType::UInt32;
+    case DType::U64: return c10::ScalarType::UInt64;
+    case DType::F8E4M3: return c10::ScalarType::Float8_e4m3fn;
+    case DType::F8E5M2: return c10::ScalarType::Float8_e5m2;
   }
   return c10::ScalarType::Undefined;
 }

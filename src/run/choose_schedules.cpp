@@ -90,7 +90,7 @@ class Chooser {
     const Kernel& k = kernel(step);
     return device::find(step.device.kind)->schedules(k) > 1 && k.symbols.empty() && !reads_at_data(k) &&
            !changes_operands(k) && std::ranges::all_of(step.buffers, [&](int b) {
-             return is_known(type(b)) && !is_complex(type(b).dtype);
+             return is_known(type(b)) && !is_opaque(type(b).dtype);
            });
   }
 

@@ -348,7 +348,7 @@ ROWS.text(
     regions=0,
     ends=("torch._C.TensorBase", "__torch_function__"),
 )
-ROWS.text("x.to(torch.float8_e4m3fn).to(torch.float32)", x=randn(4, 4), replays="Float8")
+ROWS.text("x.to(torch.float8_e4m3fn).to(torch.float32)", x=randn(4, 4))
 ROWS.text("torch.empty(2, 3, device='meta').shape[0] * x", x=randn(4), replays="tensors on meta")
 ROWS.text("x.view(torch.int32) >> 16", x=randn(4))
 ROWS.text("x.view(torch.int16).view(torch.float32) + 1", x=randn(4))

@@ -53,12 +53,11 @@ llvm::Type* with_lanes(llvm::Type* element, unsigned lanes) {
 }  // namespace
 
 llvm::Type* Ops::type(DType t, unsigned lanes) const {
+  if (is_opaque(t)) throw_unsupported(dtype_name(t), " in a fused kernel");
   switch (t) {
     case DType::Bool: return with_lanes(b_.getInt1Ty(), lanes);
     case DType::F32: return with_lanes(b_.getFloatTy(), lanes);
     case DType::F64: return with_lanes(b_.getDoubleTy(), lanes);
-    case DType::C64:
-    case DType::C128: throw_unsupported("complex numbers in a fused kernel");
     default: return with_lanes(b_.getIntNTy(dtype_bytes(t) * 8), lanes);
   }
 }

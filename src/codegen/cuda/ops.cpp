@@ -157,7 +157,7 @@ std::string value_type(DType t) {
     case DType::BF16: return "bf16";
     case DType::F32: return "float";
     case DType::F64: return "double";
-    default: throw_unsupported("complex numbers in a fused kernel");
+    default: throw_unsupported(dtype_name(t), " in a fused kernel");
   }
 }
 

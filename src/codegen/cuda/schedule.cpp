@@ -429,7 +429,7 @@ constexpr size_t kMostArguments = 500;
 
 std::string refusal(const Kernel& k) {
   for (const loops::Buffer& b : k.buffers)
-    if (is_complex(b.dtype)) return "complex numbers";
+    if (is_opaque(b.dtype)) return std::string(dtype_name(b.dtype)) + ", which no kernel computes with";
   if (k.buffers.size() + k.symbols.size() > kMostArguments) return "more arguments than a launch takes";
   for (const Expr& e : k.exprs) {
     if (e.kind == ExprKind::Acc) return "it ends a contraction, whose sums are not CUDA code";

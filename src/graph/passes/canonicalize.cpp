@@ -30,7 +30,7 @@ bool same_shape(const Value* a, const Node* n) {
 bool exact(DType from, DType to) {
   if (from == to || from == DType::Bool) return true;
   int a = dtype_bytes(from), b = dtype_bytes(to);
-  if (is_complex(from) || is_complex(to) || to == DType::Bool) return false;
+  if (is_opaque(from) || is_opaque(to) || to == DType::Bool) return false;
   if (is_float(from)) return is_float(to) && b > a;
   if (is_float(to))
     return (a == 1 && b >= 2 && to != DType::BF16) || (a == 2 && b >= 4) || (a == 4 && b == 8);

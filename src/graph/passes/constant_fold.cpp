@@ -13,7 +13,7 @@ namespace bolt::graph {
 namespace {
 
 std::optional<HostTensor> constant(const Value* v) {
-  if (!is_op(v, Op::scalar) || is_complex(v->type.dtype)) return std::nullopt;
+  if (!is_op(v, Op::scalar) || is_opaque(v->type.dtype)) return std::nullopt;
   if (std::holds_alternative<Syms>(v->def->attrs.find("value")->second)) return std::nullopt;
   reference::Operands none;
   reference::ReferenceCall call{*v->def, none, [](Sym s) { return s.value(); },
@@ -23,7 +23,7 @@ std::optional<HostTensor> constant(const Value* v) {
 }
 
 Value* fold(Graph& g, Node* node) {
-  if (op_info(node->op).kind != OpKind::Pointwise || is_complex(node->out()->type.dtype)) return nullptr;
+  if (op_info(node->op).kind != OpKind::Pointwise || is_opaque(node->out()->type.dtype)) return nullptr;
   std::vector<HostTensor> values;
   for (const Value* v : node->operands) {
     std::optional<HostTensor> c = constant(v);

@@ -112,7 +112,7 @@ std::vector<Value*> frac(Call& c) {
 // Of equal infinities the difference is no number.
 std::vector<Value*> logaddexp(Call& c) {
   Formula f(c);
-  if (!f.is_real() || is_complex(c.result_dtype())) return {};
+  if (!f.is_real() || is_opaque(c.result_dtype())) return {};
   Term a = f("self"), b = f("other"), largest = a.with(Op::maximum, b);
   Term same = (a == b) & a.apply(Op::isinf);
   return f.only(where(same, a, largest + log1p(exp(-abs(a - b)))));

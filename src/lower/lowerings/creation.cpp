@@ -15,7 +15,7 @@ std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
   DType t = c.result_dtype();
   return {c.make(Op::full, {}, {{"value", number_as(s, t)}, {"dtype", t}, {"sizes", result_sizes(c)}})};
 }
-bool is_known(Call& c) { return !is_complex(c.result_dtype()); }
+bool is_known(Call& c) { return !is_opaque(c.result_dtype()); }
 
 std::vector<Value*> zeros(Call& c) { return is_known(c) ? filled(c, 0) : std::vector<Value*>{}; }
 std::vector<Value*> ones(Call& c) { return is_known(c) ? filled(c, 1) : std::vector<Value*>{}; }

@@ -307,7 +307,7 @@ Results diag(Call& c) {
 }
 Results trace(Call& c) {
   const auto on = diagonal_of(c, 0);
-  if (!on || is_complex(on->dtype())) return {};
+  if (!on || is_opaque(on->dtype())) return {};
   const DType t = c.result_dtype();
   return {on->as(compute_type(t)).sum({0}, false).as(t).value};
 }

@@ -284,7 +284,7 @@ std::vector<Value*> dropout(Call& c) {
 std::vector<Value*> nan_to_num(Call& c) {
   Value* x = c.tensor("self");
   const DType t = x->type.dtype;
-  if (is_complex(t)) return {};
+  if (is_opaque(t)) return {};
   if (!is_float(t)) return {x};
   const double largest = t == DType::F64   ? std::numeric_limits<double>::max()
                          : t == DType::F16 ? 65504.0

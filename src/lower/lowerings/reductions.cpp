@@ -118,7 +118,7 @@ std::vector<Value*> std_mean(Call& c) {
 std::vector<Value*> vector_norm(Call& c) {
   const char* name = c.has("ord") ? "ord" : "p";
   const DType t = c.result_dtype();
-  if (!c.has(name) || !is_float(t) || is_complex(c.tensor("self")->type.dtype)) return {};
+  if (!c.has(name) || !is_float(t) || is_opaque(c.tensor("self")->type.dtype)) return {};
   const double p = c.number(name);
   Value* x = c.cast(c.tensor("self"), t);
   auto over = [&](Op op, Value* v) { return reduce(c, op, v, reduced_dims(c), keepdim(c)); };

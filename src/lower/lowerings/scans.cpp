@@ -21,7 +21,7 @@ std::optional<Term> running(Term x, int64_t dim, const std::string& op) {
 
 Results summed(Call& c, const char* op) {
   const DType t = c.result_dtype();
-  if (is_complex(t) || t == DType::Bool) return {};
+  if (is_opaque(t) || t == DType::Bool) return {};
   const auto y = running(Term{&c, c.cast(c.tensor("self"), t)}, c.integer("dim"), op);
   return y ? Results{y->value} : Results{};
 }
@@ -32,7 +32,7 @@ Results logcumsumexp(Call& c) { return is_float(c.result_dtype()) ? summed(c, "l
 // An element that equals the extreme so far is its place, the last of several; a NaN always is.
 Results extreme(Call& c, const char* op) {
   const Term x{&c, c.tensor("self")};
-  if (is_complex(x.dtype()) || x.dtype() == DType::Bool) return {};
+  if (is_opaque(x.dtype()) || x.dtype() == DType::Bool) return {};
   if (x.rank() == 0) return {};
   const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
   const auto y = running(x, dim, op);
@@ -57,7 +57,7 @@ constexpr int64_t kMostBits = 20;
 // behind all.
 Results place_among(Call& c, const char* sorted, const char* of, bool right) {
   const Term numbers{&c, c.tensor(sorted)};
-  if (is_complex(numbers.dtype()) || numbers.dtype() == DType::Bool || numbers.rank() == 0) return {};
+  if (is_opaque(numbers.dtype()) || numbers.dtype() == DType::Bool || numbers.rank() == 0) return {};
   if (c.is_tensor(of) && c.tensor(of)->type.dtype != numbers.dtype()) return {};
   const Term x{&c, c.operand(of, numbers.dtype())};
   const bool one_list = numbers.rank() == 1;

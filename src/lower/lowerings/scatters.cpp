@@ -29,7 +29,7 @@ bool adds_in_order(const Call& c) { return graph::facts_of(c.result_device()).sc
 
 /// May it be ours at all? `op`: of the graph.
 bool is_ours(Call& c, std::string_view op, DType t) {
-  if (is_complex(t) || (t == DType::Bool && op != "last")) return false;
+  if (is_opaque(t) || (t == DType::Bool && op != "last")) return false;
   return adds_in_order(c) || !at::globalContext().deterministicAlgorithms();
 }
 
