@@ -1,6 +1,8 @@
 // session/call.cpp
 #include "session/call.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
 #include <algorithm>
 #include <array>
 #include <chrono>
@@ -251,10 +253,13 @@ PyObject* call_unfitted(Callable* self, Site& site, const Given& given) {
   return result;
 }
 
+/// torch.jit.trace is under way, or an exporter that builds on it.
+bool torch_traces() { return c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::Tracer); }
+
 /// Shall the call not be ours?
 bool is_eagers(Callable* self) {
-  // Debuggers want to see every line, modes every operator.
-  if (thread_is_traced(PyThreadState_Get()) || guard::modes_run_python()) {
+  // Debuggers want to see every line, modes and torch's tracer every operator.
+  if (thread_is_traced(PyThreadState_Get()) || guard::modes_run_python() || torch_traces()) {
     note_eager_call(self, Why::every_step_seen);
     return true;
   }

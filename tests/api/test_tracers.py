@@ -248,3 +248,23 @@ def test_a_debugger_that_is_started_inside_stops_there():
         texts.append([line for line in said.getvalue().splitlines() if "test_tracers" not in line])
     assert texts[1:] == texts[:1] * 3 and "-> z = y * 2" in texts[0] and "-> return z + 1" in texts[0]
     assert sys.gettrace() is None
+
+
+@pytest.mark.parametrize("calls_before", [0, 3])
+def test_torch_jit_trace_sees_every_operator(calls_before):
+    """What is computed where it does not look would be a constant of its graph."""
+    layer, x = torch.nn.Linear(3, 3).requires_grad_(False), torch.ones(3)
+    part = torchbolt.compile(layer)
+
+    def whole(x):
+        return part(x) + torch.sin(x)
+
+    for _ in range(calls_before):
+        part(x)
+    for traced in (
+        torch.jit.trace(part, (x,)),
+        torch.jit.trace(whole, (x,)),
+        torch.jit.trace(torchbolt.compile(whole), x),
+    ):
+        assert "aten::linear" in str(traced.inlined_graph)
+    torch.testing.assert_close(torch.jit.trace(whole, (x,))(x * 2), layer(x * 2) + torch.sin(x * 2))
