@@ -47,10 +47,13 @@ std::vector<at::Tensor> CpuResultMemory::make(const std::vector<Result>& results
   std::vector<at::Tensor> out;
   for (size_t i = 0; i < results.size(); ++i) {
     const Result& r = results[i];
-    if (i == blocks_.size()) {
-      const at::Tensor alike = new_cpu_result(r.sizes, r.strides, r.dtype);
-      blocks_.push_back(std::make_shared<Block>());
-      blocks_[i]->bytes = std::make_unique<char[]>(alike.storage().nbytes() + 1);
+    // A program that is recorded anew may ask for other results in the same place.
+    const size_t bytes = new_cpu_result(r.sizes, r.strides, r.dtype).storage().nbytes() + 1;
+    if (i == blocks_.size()) blocks_.emplace_back();
+    if (!blocks_[i] || blocks_[i]->size < bytes) {
+      blocks_[i] = std::make_shared<Block>();
+      blocks_[i]->bytes = std::make_unique<char[]>(bytes);
+      blocks_[i]->size = bytes;
     }
     if (blocks_[i]->used.exchange(true)) {
       out.push_back(new_cpu_result(r.sizes, r.strides, r.dtype));

@@ -45,6 +45,7 @@ class CpuResultMemory final : public ResultMemory {
  private:
   struct Block {
     std::unique_ptr<char[]> bytes;
+    size_t size = 0;
     std::atomic<bool> used{false};
   };
   std::vector<std::shared_ptr<Block>> blocks_;  ///< by result
