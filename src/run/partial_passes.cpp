@@ -61,6 +61,7 @@ std::shared_ptr<const PartialPasses::Program> PartialPasses::of(const Compiled& 
   if (!tape) return nullptr;
   auto program = std::make_shared<Program>(Program{std::move(*tape), wanted, nullptr});
   if (!sizes_differ && known_.size() <= kMostCompiled) program->compiled = compiled(*program, budget);
+  if (program->compiled && !name_.empty()) program->compiled->launch_at_once(name_);
   at->second = std::move(program);
   return at->second;
 }

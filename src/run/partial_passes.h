@@ -6,6 +6,8 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "autograd/partition.h"
@@ -20,6 +22,8 @@ class PartialPasses {
     std::vector<record::TensorId> wanted;
     std::shared_ptr<Compiled> compiled;  ///< null: it is replayed
   };
+  /// Those that are compiled from now on, as Compiled::launch_at_once.
+  void launch_at_once(std::string name) { name_ = std::move(name); }
   /// Null: the whole part will do. `sizes_differ`: between calls. Then, and where there are many such
   /// programs already, it is replayed.
   std::shared_ptr<const Program> of(const Compiled& backward, const std::vector<bool>& given,
@@ -27,6 +31,7 @@ class PartialPasses {
                                     const autograd::Budget& budget);
 
  private:
+  std::string name_;  ///< "": they are launched step by step
   std::mutex mutex_;
   std::map<std::vector<bool>, std::shared_ptr<const Program>> known_;
 };

@@ -107,6 +107,7 @@ void Trained::launch_at_once(const std::string& name) {
   facts.why_no_graph = p_.forward->facts.why_no_graph;
   if (!p_.backward) return;
   p_.backward->launch_at_once(name + ", backward");
+  partial_.launch_at_once(name + ", backward of some results");
   if (facts.why_no_graph.empty()) facts.why_no_graph = p_.backward->facts.why_no_graph;
 }
 

@@ -314,6 +314,24 @@ def test_training_with_several_forwards_before_the_backwards():
                 optimizer.zero_grad()
 
 
+def test_passes_through_some_results(monkeypatch, capfd):
+    """What another result would make of its missing gradient is left out, in a backward part with graphs of its own."""
+    monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "calls")
+    w = torch.randn(32, 32) * 0.2
+
+    def function(x):
+        h = kernels(x)
+        return (h @ w).sin(), h.abs().sqrt()
+
+    compiled = fast(function)
+    for _ in range(9):
+        x = torch.randn(16, 32, requires_grad=True)
+        (got,) = torch.autograd.grad(compiled(x)[0].sum(), x)
+        (want,) = torch.autograd.grad(function(x)[0].sum(), x)
+        torch.testing.assert_close(got, want)
+    assert "backward of some results: recorded" in capfd.readouterr().err
+
+
 def test_threads():
     compiled, wrong = fast(lambda x: kernels(torch.linalg.matrix_exp(kernels(x) * 0.01))), []
 
