@@ -24,7 +24,8 @@ class PartialPasses {
   };
   /// Those that are compiled from now on, as Compiled::launch_at_once.
   void launch_at_once(std::string name) { name_ = std::move(name); }
-  /// Null: the whole part will do. `sizes_differ`: between calls. Then, and where there are many such
+  /// Some of the tangents are not `given`, and `wanted` are the gradients that the others lead to. Null: the
+  /// whole part will do. `sizes_differ`: between calls. Then, and where there are many such
   /// programs already, it is replayed.
   std::shared_ptr<const Program> of(const Compiled& backward, const std::vector<bool>& given,
                                     const std::vector<record::TensorId>& wanted, bool sizes_differ,

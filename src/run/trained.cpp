@@ -329,11 +329,15 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
                                     const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const std::vector<bool> reaches = reached(links_, p_, given);
-  std::vector<TensorId> asked;
-  for (size_t i = 0; i < reaches.size(); ++i)
-    if (const TensorId id = p_.gradients[links_.edges[i]]; reaches[i] && position(asked, id) == asked.size())
-      asked.push_back(id);
-  const auto some = partial_.of(*p_.backward, given, asked, p_.sizes != nullptr, p_.budget);
+  std::shared_ptr<const PartialPasses::Program> some;
+  if (std::ranges::find(given, false) != given.end()) {
+    std::vector<TensorId> asked;
+    for (size_t i = 0; i < reaches.size(); ++i)
+      if (const TensorId id = p_.gradients[links_.edges[i]];
+          reaches[i] && position(asked, id) == asked.size())
+        asked.push_back(id);
+    some = partial_.of(*p_.backward, given, asked, p_.sizes != nullptr, p_.budget);
+  }
   const Tape& tape = some ? some->tape : p_.backward->tape();
   const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
   const auto replay = [&](const Tensors& inputs) {
