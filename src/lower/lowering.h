@@ -11,6 +11,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <functional>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -134,6 +135,11 @@ class Call {
   std::vector<Values> values_;  // per argument
   std::vector<const record::TensorInfo*> results_;
 };
+
+/// What RMS norms add where no epsilon is given: that of the type in which their sums are computed.
+inline double rms_norm_epsilon(DType input) {
+  return input == DType::F64 ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon();
+}
 
 /// One value per result, then one for each tensor that the call writes to (nullptr: it stays as it was); an
 /// empty vector refuses this call, which then stays extern.

@@ -409,3 +409,59 @@ def test_a_sequence_that_grows():
         with profile(activities=[ProfilerActivity.CPU]) as seen:
             compiled(q, k[:, :, :37].contiguous(), v[:, :, :37].contiguous())
     assert not any("cudnn_attention" in event.key for event in seen.key_averages())
+
+
+@pytest.mark.parametrize("dropout", [0.0, 0.2])
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+def test_attention_of_other_libraries(mode, dropout):
+    """Without cuDNN's attention, as on older GPUs: flash attention's state of random numbers is of integers without sign."""
+    torch.backends.cuda.enable_cudnn_sdp(False)
+    try:
+        compiled = torchbolt.compile(attended, mode=mode)
+        for step in range(8):
+            leaves = [leaf(2, 4, 128, 64, dtype=torch.bfloat16) for _ in range(3)]
+            found = []
+            for run in (compiled, attended):
+                torch.manual_seed(step)
+                found.append(torch.autograd.grad(run(*leaves, dropout).float().pow(2).sum(), leaves))
+            for ours, eager in zip(*found, strict=True):
+                torch.testing.assert_close(ours, eager, rtol=0.05, atol=0.02 * eager.abs().max().item())
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(True)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def attended(q, k, v, dropout):
+    return F.scaled_dot_product_attention(q.tanh(), k, v, dropout_p=dropout).sin()
+
+
+def test_modules_of_rms_norm_are_kernels():
+    """As they are made by default, without an epsilon, in whole and half precision."""
+    for dtype in (torch.float32, torch.bfloat16):
+        torchbolt.reset()
+        model = nn.Sequential(nn.Linear(96, 96), nn.RMSNorm(96), nn.GELU(), nn.RMSNorm(96, eps=1e-3)).cuda().to(dtype)
+        compiled, x = torchbolt.compile(model), torch.randn(64, 96, device="cuda", dtype=dtype)
+        for _ in range(3):
+            found = []
+            for run in (compiled, model):
+                found.append([run(x), *torch.autograd.grad(run(x).float().sin().sum(), model.parameters())])
+            for ours, eager in zip(*found, strict=True):
+                error = 1e-4 if dtype == torch.float32 else 0.03
+                torch.testing.assert_close(ours, eager, rtol=error, atol=error * eager.abs().max().item())
+        with torch.no_grad():
+            seen = torchbolt.explain(model)(x)
+        assert "rms_norm" not in str(seen)
+
+
+def test_bias_of_a_convolution_is_summed_by_kernels():
+    model = nn.Sequential(nn.Conv2d(16, 32, 3), nn.GELU(), nn.Conv2d(32, 32, 3), nn.GELU()).cuda().bfloat16()
+    compiled, x = torchbolt.compile(model), torch.randn(4, 16, 24, 24, device="cuda", dtype=torch.bfloat16)
+    for wanted in (list(model.parameters()), [model[0].bias], [model[2].weight]):
+        for _ in range(3):
+            found = [torch.autograd.grad(run(x).float().pow(2).sum(), wanted) for run in (compiled, model)]
+            for ours, eager in zip(*found, strict=True):
+                torch.testing.assert_close(ours, eager, rtol=0.05, atol=0.02 * eager.abs().max().item())
+    with profile(activities=[ProfilerActivity.CUDA]) as seen:
+        compiled(x).float().sum().backward()
+        torch.cuda.synchronize()
+    assert not [e.name for e in seen.events() if "reduce_kernel" in e.name and "BFloat16" in e.name]

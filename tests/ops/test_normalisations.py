@@ -74,6 +74,52 @@ def test_rms_norm(types):
     x, w = torch.randn(4, 3, 64, dtype=dtype), torch.rand(64, dtype=dtype)
     check(lambda x, w: aten._fused_rms_norm(x, [64], w, 1e-6), x, w)
     check(lambda x: aten._fused_rms_norm(x, [3, 64], None, 1e-6), x)
+    check(lambda x, w: aten._fused_rms_norm(x * 1e-3, [64], w, None), x, w)
+
+
+@pytest.mark.parametrize("given", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("weights", [torch.float32, torch.bfloat16, None])
+def test_rms_norm_without_epsilon(given, weights):
+    """As modules call it: no epsilon, and under autocast a weight that is wider than the input."""
+    x = torch.randn(4, 3, 64, dtype=given) * 1e-3
+    w = [] if weights is None else [torch.rand(64, dtype=weights)]
+    check(lambda x, *w: torch.rms_norm(x, [64], *w), x, *w)
+
+
+def rms_norm_backward(grad_out, input, normalized_shape, rstd, weight, output_mask):
+    """In doubles; only GPUs have the operator."""
+    over, rows = tuple(range(-len(normalized_shape), 0)), tuple(range(input.dim() - len(normalized_shape)))
+    g, normal = grad_out.double(), input.double() * rstd.double()
+    h = g if weight is None else g * weight.double()
+    of_input = rstd * (h - normal * (h * normal).mean(over, keepdim=True))
+    of_weight = (g * normal).sum(rows).to(weight.dtype) if output_mask[1] else None
+    return of_input.to(input.dtype) if output_mask[0] else None, of_weight
+
+
+def test_the_formula_is_autograds():
+    x, w = (torch.randn(*s, dtype=torch.double, requires_grad=True) for s in ((4, 3, 64), (64,)))
+    rstd = (x.square().mean(-1, keepdim=True) + 1e-6).rsqrt().detach()
+    g = torch.randn(4, 3, 64, dtype=torch.double)
+    expected = torch.autograd.grad(torch.rms_norm(x, [64], w, 1e-6), (x, w), g)
+    torch.testing.assert_close(rms_norm_backward(g, x.detach(), [64], rstd, w.detach(), [True, True]), expected)
+
+
+@pytest.fixture
+def on_the_processor():
+    with torch.library._scoped_library("aten", "IMPL") as library:
+        library.impl("_fused_rms_norm_backward", rms_norm_backward, "CPU")
+        yield
+
+
+@pytest.mark.parametrize("types", PAIRS)
+def test_gradients_of_rms_norm(on_the_processor, types):
+    dtype, _ = types
+    x, w, g = torch.randn(4, 3, 64, dtype=dtype), torch.rand(64, dtype=dtype), torch.randn(4, 3, 64, dtype=dtype)
+    rstd = aten._fused_rms_norm(x, [64], w, 1e-6)[1]
+    backward = aten._fused_rms_norm_backward
+    check(lambda g, x, r, w: backward(g, x, [64], r, w, [True, True]), g, x, rstd, w)
+    check(lambda g, x, r, w: backward(g, x, [64], r, w, [False, True])[1], g, x, rstd, w)
+    check(lambda g, x, r: backward(g, x, [64], r, None, [True, False])[0], g, x, rstd)
 
 
 IMAGES = {"signals": (4, 6, 9), "images": (2, 6, 5, 4), "rows": (7, 6), "volumes": (2, 6, 2, 3, 2)}

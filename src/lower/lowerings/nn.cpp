@@ -172,19 +172,24 @@ std::vector<Value*> layer_norm(Call& c) {
   if (!floating(operands[0]) || !same_dtypes(operands)) return {};
   return {c.make(Op::layer_norm, operands, std::move(attrs))};
 }
+/// Computed in the type of whichever is wider, the input or the weight, and given in the input's: models
+/// under autocast have half inputs and whole weights.
 std::vector<Value*> rms_norm(Call& c) {
-  std::vector<Value*> operands{c.tensor("input")};
-  Value* x = operands[0];
+  Value* x = c.tensor("input");
   if (!floating(x)) return {};
-  double eps = c.has("eps")                  ? c.number("eps")
-               : x->type.dtype == DType::F64 ? std::numeric_limits<double>::epsilon()
-                                             : std::numeric_limits<float>::epsilon();
-  if (!c.has("eps") && x->type.dtype != DType::F64 && x->type.dtype != DType::F32) return {};
-  if (c.has("weight")) operands.push_back(c.tensor("weight"));
-  if (!same_dtypes(operands)) return {};
-  return {c.make(
+  const DType given = x->type.dtype;
+  Value* weight = c.has("weight") ? c.tensor("weight") : nullptr;
+  if (weight && !floating(weight)) return {};
+  DType wide = given;
+  if (weight && weight->type.dtype != given)
+    wide = given == DType::F64 || weight->type.dtype == DType::F64 ? DType::F64 : DType::F32;
+  std::vector<Value*> operands{c.cast(x, wide)};
+  if (weight) operands.push_back(c.cast(weight, wide));
+  const double eps = c.has("eps") ? c.number("eps") : rms_norm_epsilon(given);
+  Value* y = c.make(
       Op::rms_norm, operands,
-      {{"normalized_rank", static_cast<int64_t>(c.integers("normalized_shape").size())}, {"eps", eps}})};
+      {{"normalized_rank", static_cast<int64_t>(c.integers("normalized_shape").size())}, {"eps", eps}});
+  return {c.cast(y, given)};
 }
 std::vector<Value*> group_norm(Call& c) {
   std::vector<Value*> operands{c.tensor("input")};

@@ -112,10 +112,25 @@ Results layer_norm_backward(Call& c) {
 Results native_rms_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
-  if (any_empty(x) || !c.has("eps")) return {};
+  if (any_empty(x)) return {};
   const int64_t first = first_normal(c, x);
-  Term rstd = ((x * x).mean(dims_between(first, x.rank())) + c.number("eps")).apply(Op::rsqrt);
+  const double eps = c.has("eps") ? c.number("eps") : rms_norm_epsilon(c.tensor("input")->type.dtype);
+  Term rstd = ((x * x).mean(dims_between(first, x.rank())) + eps).apply(Op::rsqrt);
   return {f.result(scaled(c, f, x * rstd, normal_shape(x, first))), f.result(rstd, 1)};
+}
+
+Results rms_norm_backward(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input"), g = f("grad_out");
+  if (any_empty(x) || (c.gives(1) && !c.has("weight"))) return {};
+  const int64_t first = first_normal(c, x);
+  const Syms shape = normal_shape(x, first);
+  Term rstd = f("rstd"), normal = x * rstd, h = scaled(c, f, g, shape);
+  Results out(2, nullptr);
+  if (c.gives(0)) out[0] = f.result(rstd * (h - normal * (h * normal).mean(dims_between(first, x.rank()))));
+  if (c.gives(1))
+    out[1] = f.result((g * normal).sum(dims_between(0, first), false).reshaped(c.sizes("weight")), 1);
+  return out;
 }
 
 // ---- over groups of channels ----
@@ -263,6 +278,7 @@ void add_normalisations(Table& t) {
   row(native_layer_norm, {"native_layer_norm"});
   row(layer_norm_backward, {"native_layer_norm_backward"});
   row(native_rms_norm, {"_fused_rms_norm"});
+  row(rms_norm_backward, {"_fused_rms_norm_backward"});
   row(native_group_norm, {"native_group_norm"});
   row(group_norm_backward, {"native_group_norm_backward"});
   row(native_batch_norm, {"native_batch_norm", "_native_batch_norm_legit",
