@@ -358,6 +358,29 @@ void Writer::call_batch_norm_backward(Stack& stack) {
   call(everywhere, stack);
 }
 
+/// Where ATen gives convolutions to a library that makes no gradient of the bias, it sums up the other
+/// gradient in an operator that is slow where channels lie next to each other. As a sum of its own it is
+/// computed with whatever else reads that gradient.
+void Writer::call_convolution_backward(const c10::OperatorHandle& op, Stack& stack) {
+  static const c10::OperatorHandle sum =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::sum", "dim_IntList");
+  const at::Tensor gradient = torch::jit::peek(stack, 0, 11).toTensor();
+  const auto wanted = torch::jit::peek(stack, 10, 11).toBoolList();
+  if (device::is_processor(gradient.device()) || !wanted[2]) return write(op, stack);
+  if (wanted[0] || wanted[1]) {
+    torch::jit::peek(stack, 10, 11) = c10::List<bool>({wanted[0], wanted[1], false});
+    write(op, stack);
+    torch::jit::drop(stack, 1);
+  } else {
+    torch::jit::drop(stack, 11);
+    torch::jit::push(stack, at::Tensor(), at::Tensor());
+  }
+  std::vector<int64_t> over{0};
+  for (int64_t d = 2; d < gradient.dim(); ++d) over.push_back(d);
+  torch::jit::push(stack, gradient, over, false, c10::IValue());
+  write(sum, stack);
+}
+
 namespace {
 
 /// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
@@ -423,6 +446,8 @@ void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
   if (name == "aten::_conj" || name == "aten::_neg_view") return call_seen_otherwise(name, stack);
   if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
   if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
+  if (name == "aten::convolution_backward" && !(entry_ && op == entry_->op))
+    return call_convolution_backward(op, stack);
   write(op, stack);
 }
 

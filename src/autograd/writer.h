@@ -59,6 +59,7 @@ class Writer final : public Listener {
   void call_seen_otherwise(const std::string& name, Stack& stack);
   void call_batch_norm(Stack& stack);
   void call_batch_norm_backward(Stack& stack);
+  void call_convolution_backward(const c10::OperatorHandle& op, Stack& stack);
   void turn(const at::Tensor& object, const FakeLayout& place, record::TensorId id);
   bool is_of_run(const record::Entry& entry) const;
   Stack results_of(record::Entry& entry, const Stack& arguments);
