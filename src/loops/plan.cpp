@@ -17,6 +17,7 @@
 #include "loops/put_back.h"
 #include "loops/roles.h"
 #include "loops/space.h"
+#include "loops/sum_outer_first.h"
 #include "loops/together.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -44,6 +45,7 @@ class Planner {
     if (merge_products(g, options_)) g.renumber();
     if (end_in_activations(g, options_)) g.renumber();
     choose_layouts(g, options_);
+    if (sum_outer_first(g)) g.renumber();
     if (narrow_weights(g, options_)) g.renumber();
     give_bases_memory(g);
     fusion_ = fuse(g, options_);

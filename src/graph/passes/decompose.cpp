@@ -80,10 +80,13 @@ Value* affine(Composite& s, Value* v, size_t first, const Sizes& sizes) {
   return v;
 }
 
+Value* deviation_reciprocal(Composite& s, Value* centred, const Sizes& dims) {
+  return s.m.make(Op::rsqrt, {s.m.add(s.mean(s.m.mul(centred, centred), dims, true), s.eps())});
+}
+
 Value* normalized(Composite& s, Value* x, const Sizes& dims, bool centre) {
   if (centre) x = s.m.sub(x, s.mean(x, dims, true));
-  Value* variance = s.mean(s.m.mul(x, x), dims, true);
-  return s.m.mul(x, s.m.make(Op::rsqrt, {s.m.add(variance, s.eps())}));
+  return s.m.mul(x, deviation_reciprocal(s, x, dims));
 }
 
 Value* layer_norm(Composite& s) {
@@ -112,8 +115,11 @@ Value* group_norm(Composite& s) {
   split.insert(split.begin() + 1, groups);
   Sizes dims;
   for (size_t d = 2; d < split.size(); ++d) dims.push_back(static_cast<int64_t>(d));
-  Value* v = normalized(s, s.m.reshape(s.x, split), dims, true);
-  return affine(s, s.m.reshape(v, s.sizes()), 1, per_channel(s));
+  // The differences are written in both ways: where several kernels compute this, each makes its own, and
+  // none are stored.
+  Value *x = s.m.reshape(s.x, split), *mean = s.mean(x, dims, true);
+  Value* minus = s.m.make(Op::neg, {deviation_reciprocal(s, s.m.sub(x, mean), dims)});
+  return affine(s, s.m.reshape(s.m.mul(s.m.sub(mean, x), minus), s.sizes()), 1, per_channel(s));
 }
 
 // As ATen: one multiplication and one addition per element.

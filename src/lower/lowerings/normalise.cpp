@@ -156,33 +156,35 @@ Results native_group_norm(Call& c) {
   Term x = f("input");
   if (any_empty(x) || x.rank() < 2) return {};
   const Syms split = in_groups(c, x), kept{split[0], split[1]};
-  Moments m =
-      moments(x.reshaped(split), dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
-  Term y = affine(c, f, m.normal, group_shape(split)).reshaped(x.sizes());
+  Term apart = x.reshaped(split);
+  Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
+  Term y = affine(c, f, (m.mean - apart) * -m.rstd, group_shape(split)).reshaped(x.sizes());  // as below
   return {f.result(y), f.result(m.mean.reshaped(kept), 1), f.result(m.rstd.reshaped(kept), 2)};
 }
 
+/// All sums are made of those over a channel's pixels: which are long, lie together or in columns of memory,
+/// and are the parameters' as well.
 Results group_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
-  Term x = f("input");
-  if (any_empty(x) || x.rank() < 2 || lacks_weight(c)) return {};
-  const Syms split = in_groups(c, x);
+  Term input = f("input");
+  if (any_empty(input) || input.rank() < 2 || lacks_weight(c)) return {};
+  const Syms split = in_groups(c, input), shape = group_shape(split);
   const auto rank = static_cast<int64_t>(split.size());
   Syms kept(split.size(), Sym(1));
   kept[0] = split[0], kept[1] = split[1];
+  Term x = input.reshaped(split), g = f("grad_out").reshaped(split);
   Term mean = f("mean").reshaped(kept), rstd = f("rstd").reshaped(kept);
-  Syms shared{0};
-  for (int64_t d = 3; d < rank; ++d) shared.push_back(d);
-  Gradients all{c,
-                f,
-                f("grad_out").reshaped(split),
-                x.reshaped(split),
-                mean,
-                rstd,
-                dims_between(2, rank),
-                shared,
-                group_shape(split)};
-  return all.all(all.of_input().reshaped(x.sizes()));
+  const Syms pixels = dims_between(3, rank);
+  Term along = (g * ((mean - x) * -rstd)).sum(pixels), all = g.sum(pixels);
+  auto group_mean = [&](Term t) {
+    return scaled(c, f, t, shape).sum({Sym(2)}) / f.count(elements(x, dims_between(2, rank)));
+  };
+  Term of_input = rstd * (scaled(c, f, g, shape) - group_mean(all) - (x - mean) * rstd * group_mean(along));
+  auto parameter = [&](Term t, int i) {
+    return c.gives(i) ? f.result(t.sum({Sym(0)}, false).reshaped(c.sizes("weight")), i) : nullptr;
+  };
+  return {c.gives(0) ? f.result(of_input.reshaped(input.sizes())) : nullptr, parameter(along, 1),
+          parameter(all, 2)};
 }
 
 // ---- over everything but the channels ----
