@@ -61,6 +61,7 @@ class Chooser {
     fix_what_is_seen();
     library_convolutions();
     generated_calls();
+    library_products();
     weights_follow();
     if (any_copied_) g_.renumber();
   }
@@ -89,6 +90,16 @@ class Chooser {
         wish(n->out(), heads_inside(n->out()->type.rank()));
         spread_all();
       }
+  }
+
+  /// A library multiplies rows. Of what lies otherwise, as results of eager do where one of their operands
+  /// was turned round long before, it makes a copy for each product, and adds the bias in a pass of its own.
+  void library_products() {
+    for (const auto& n : g_.nodes) {
+      if (n->op != Op::linear || view_base(n->operands[0]) != n->operands[0]) continue;
+      wish(n->operands[0], row_major(n->operands[0]->type.rank()));
+      spread_all();
+    }
   }
 
   // ---- convolutions of a library

@@ -11,10 +11,11 @@
 //
 // A wish is an order of dimensions. Wishes start at the activations and results of convolutions that a
 // library computes so (library_layout.h), then of those that the code generator would compute if their input
-// lay channels-last, then of linear layers, then at results of attentions whose heads are put together next;
-// who comes first wins. They spread through pointwise operations, pools, cat, pad and upsampling, which work
-// in any order and leave each dimension where it is, and behind views in the order in which the view shows
-// the memory (pixels flattened to rows are row-major if the image is channels-last). They stop at
+// lay channels-last, then of linear layers, then at results of attentions whose heads are put together next,
+// then at what other linear layers read; who comes first wins. They spread through pointwise operations,
+// pools, cat, pad and upsampling, which work in any order and leave each dimension where it is, and behind
+// views in the order in which the view shows the memory (pixels flattened to rows are row-major if the image
+// is channels-last). They stop at
 //   - inputs, outputs and values that outputs are views of;
 //   - operands of opaque calls, which were recorded with their strides and may ask for them, but for those
 //     that are known to give what lies as their images do;
