@@ -10,10 +10,12 @@
 #include <ATen/ops/bitwise_xor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/fill.h>
+#include <ATen/ops/from_blob.h>
 #include <ATen/ops/lt.h>
 #include <ATen/ops/mul.h>
 #include <ATen/ops/native_dropout.h>
 #include <ATen/ops/ones.h>
+#include <ATen/ops/scalar_tensor.h>
 #include <ATen/ops/where.h>
 #include <torch/library.h>
 
@@ -23,6 +25,7 @@
 #include <mutex>
 
 #include "device/driver/driver.h"
+#include "record/cuda_numbers.h"
 #include "record/generators.h"
 #include "support/philox.h"
 
@@ -35,19 +38,25 @@ int64_t numbers_of_a_thread(int64_t numel, int64_t most) {
 }
 
 /// Seed and offset are written by one launch, as the two halves of one complex number: nothing is copied from
-/// the host, so nothing waits for it.
+/// the host, so nothing waits for it. In a graph they are read where each launch will find its own.
 at::Tensor draw_state(c10::SymInt of, int64_t most, c10::Device device) {
-  const int64_t numel = of.expect_int();
-  at::Generator generator = at::globalContext().defaultGenerator(device);
-  uint64_t seed = 0, offset = 0;
-  {
-    std::lock_guard lock(generator.mutex());
-    seed = generator.current_seed();
-    offset = generator.get_offset();
-    generator.set_offset(offset + static_cast<uint64_t>(numbers_of_a_thread(numel, most)));
+  const at::Generator generator = at::globalContext().defaultGenerator(device);
+  const CudaNumbers numbers =
+      reserve_numbers(generator, static_cast<uint64_t>(numbers_of_a_thread(of.expect_int(), most)));
+  if (numbers.captured) {
+    const at::TensorOptions options = at::TensorOptions(device).dtype(at::kLong);
+    auto word = [&](int64_t* place) {
+      return at::for_blob(place, {1}).options(options).target_device(device).make_tensor();
+    };
+    at::Tensor state = at::empty({2}, options);
+    state.narrow(0, 0, 1).copy_(word(numbers.seed_place));
+    at::Tensor offset = state.narrow(0, 1, 1);
+    at::add_out(offset, word(numbers.offset_place), at::scalar_tensor(numbers.behind, at::kLong));
+    return state;
   }
   at::Tensor both = at::empty({1}, at::TensorOptions(device).dtype(at::kComplexDouble));
-  both.fill_(c10::complex<double>(std::bit_cast<double>(seed), std::bit_cast<double>(offset)));
+  both.fill_(
+      c10::complex<double>(std::bit_cast<double>(numbers.seed), std::bit_cast<double>(numbers.offset)));
   return both.view(at::kLong);
 }
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "record/cuda_numbers.h"
 #include "record/operator_facts.h"
 
 namespace bolt::run {
@@ -21,8 +22,14 @@ bool has_dropout(const lower::ExternCall& call) {
   return true;
 }
 
+/// Backward calls of attention are given the state that the forward call drew, and draw nothing.
+bool is_given_its_numbers(const lower::ExternCall& call) {
+  return std::ranges::any_of(call.op.schema().arguments(),
+                             [](const c10::Argument& a) { return a.name() == "philox_seed"; });
+}
+
 bool draws(const lower::ExternCall& call) {
-  return call.op.hasTag(at::Tag::nondeterministic_seeded) && has_dropout(call);
+  return call.op.hasTag(at::Tag::nondeterministic_seeded) && has_dropout(call) && !is_given_its_numbers(call);
 }
 
 /// Its numbers are those of the forward call, whose seed and offset it reads while it is called: on the
@@ -47,8 +54,10 @@ bool draws_in_graphs(const lower::ExternCall& call) {
                                                 "randn",
                                                 "randn_like",
                                                 "uniform",
+                                                "_scaled_dot_product_cudnn_attention",
                                                 "_scaled_dot_product_flash_attention"};
   std::string_view name = call.op.schema().name();
+  if (name == "torchbolt::draw_state") return record::reserves_in_graphs();
   if (!name.starts_with("aten::")) return false;
   name.remove_prefix(sizeof("aten::") - 1);
   if (name.ends_with('_')) name.remove_suffix(1);

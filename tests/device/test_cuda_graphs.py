@@ -397,6 +397,29 @@ def test_attentions_state_of_random_numbers(dtype, dropout):
     assert dropout or counts()["graph_replays"] >= 8  # what draws for attention is launched
 
 
+def test_dropout_of_a_whole_network_is_in_its_graphs():
+    """Attention's, in what kernel ATen takes, and that of the layers: one graph each way, and eager's numbers."""
+    torch.manual_seed(0)
+    layer = torch.nn.TransformerEncoderLayer(128, 4, 256, dropout=0.1, batch_first=True)
+    model = torch.nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).cuda().bfloat16()
+    compiled, x = fast(model), randn(4, 64, 128).bfloat16()
+
+    def gradients(run, step):
+        model.zero_grad()
+        torch.manual_seed(step)
+        out = run(x)
+        out.float().pow(3).mean().backward()
+        return [out.detach(), torch.rand(3, device="cuda"), *(p.grad for p in model.parameters())]
+
+    for step in range(12):
+        before = counts()["graph_replays"] if step > 7 else 0
+        got = gradients(compiled, step % 5)
+        if step > 7:
+            assert counts()["graph_replays"] - before == 2
+        for a, b in zip(got, gradients(model, step % 5), strict=True):
+            assert (a - b).norm() <= 0.1 * b.norm()
+
+
 def test_random_numbers_on_streams():
     """All graphs of a device read seed and offset in one place."""
     compiled, w = fast(noisy), randn(64, 64)
