@@ -13,8 +13,7 @@
 #include "loops/library_layout.h"
 #include "loops/space.h"
 #include "record/copy.h"
-#include "run/make_compiled.h"
-#include "run/plan_options.h"
+#include "run/make_part.h"
 #include "run/recorded.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -76,12 +75,7 @@ class BackwardSizes {
 
   /// Of an expression over the backward part's symbols.
   Sym over_region(Sym s, const lower::Sizes& backward) const {
-    const SymbolTable& all = backward.all();
-    return region_.resolve(substitute(s, [&](Sym symbol) {
-      const size_t place = place_in(all, *symbol.node());
-      if (place == all.size() || all[place].from != SymbolRow::From::input) return symbol;
-      return floordiv(size(all[place]), all[place].divisor);
-    }));
+    return run::over_region(s, backward, layouts_, region_);
   }
 
   /// Which sizes and strides of the inputs differ between calls.
@@ -98,12 +92,6 @@ class BackwardSizes {
   }
 
  private:
-  Sym size(const SymbolRow& row) const {
-    const auto& [sizes, strides] = layouts_[static_cast<size_t>(row.input)];
-    return row.dim < kStrideBit ? sizes[static_cast<size_t>(row.dim)]
-                                : strides[static_cast<size_t>(row.dim - kStrideBit)];
-  }
-
   TrainedSizes::Layout layout(size_t input, const Compiled& forward) const {
     const TensorId id = tape_.inputs[input];
     const record::TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
@@ -236,13 +224,12 @@ class Making {
     sizes.wanted = wanted_;
     sizes.parts = std::move(whole);
     sizes.own = made_of_numbers(constants_);
-    sizes.region = sizes_.open();
+    sizes.region = sizes_;
+    sizes.backward = backward_;
     sizes.backwards = backward_sizes_->layouts();
     for (const SymbolRow& row : sizes.joint.symbols)
       sizes.joint_symbols.push_back(sizes_.resolve(row.symbol));
-    if (out.backward)
-      for (const SymbolRow& row : out.backward->symbols())
-        sizes.backward_symbols.push_back(backward_sizes_->over_region(row.symbol, backward_));
+    if (out.backward) sizes.backward_symbols = sizes.over_region(out.backward->symbols(), backward_);
     out.sizes = std::make_shared<const TrainedSizes>(std::move(sizes));
   }
 
@@ -332,30 +319,13 @@ class Making {
     return ids.empty() ? nullptr : made("backward", parts.backward, ids, {}, backward_);
   }
 
-  /// As often as a stage asks for a number that can be given.
   std::shared_ptr<Compiled> made(const char* part, const Tape& tape, const std::vector<TensorId>& wanted,
                                  const std::unordered_map<int, at::Tensor>& constants, lower::Sizes& sizes) {
-    while (true) {
-      try {
-        return stages_in_order(part, tape, wanted, constants, sizes);
-      } catch (const SizeDemand& demand) {
-        if (!sizes.solve(demand, stages_.where(demand))) throw;
-      }
-    }
-  }
-
-  std::shared_ptr<Compiled> stages_in_order(const char* part, const Tape& tape, std::vector<TensorId> wanted,
-                                            const std::unordered_map<int, at::Tensor>& constants,
-                                            lower::Sizes& sizes) {
-    stages_.enter("functionalize");
-    Tape copy = record::copy_of(tape);
-    const std::vector<bool> no_parameters(tape.inputs.size(), false);
-    lower::Lowered lowered = lower::functionalize(copy, wanted, {no_parameters, constants}, sizes);
-    note("aot_graphs", std::string("2_") + part + "_graph.txt", [&] { return graph::print(*lowered.graph); });
-    std::vector<int> free;
-    if (std::string_view(part) == "forward") free = free_outputs(lowered, wanted);
-    return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), plan_options_of_part(budget_),
-                          stages_, free);
+    return make_part(tape, wanted, constants, sizes, budget_, stages_, [&](const lower::Lowered& lowered) {
+      note("aot_graphs", std::string("2_") + part + "_graph.txt",
+           [&] { return graph::print(*lowered.graph); });
+      return std::string_view(part) == "forward" ? free_outputs(lowered, wanted) : std::vector<int>();
+    });
   }
 
   template <typename Text>

@@ -336,7 +336,7 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
       if (const TensorId id = p_.gradients[links_.edges[i]];
           reaches[i] && position(asked, id) == asked.size())
         asked.push_back(id);
-    some = partial_.of(*p_.backward, given, asked, p_.sizes != nullptr, p_.budget);
+    some = partial_.of(*p_.backward, given, asked, p_.sizes.get(), p_.budget);
   }
   const Tape& tape = some ? some->tape : p_.backward->tape();
   const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
@@ -347,8 +347,10 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
   const auto run = [&](Tensors inputs) {
     const bool wrapped = std::ranges::any_of(inputs, is_wrapped);
     inputs = complete(tape, std::move(inputs), call.set_.get(), p_.saved.size());
-    if (wrapped || (some && !some->compiled)) return replay(inputs);
-    const Ints values = p_.sizes ? p_.sizes->for_backward(call.values_) : Ints();
+    if (wrapped || (some && !some->is_compiled_for(p_.sizes.get(), call.values_))) return replay(inputs);
+    const Ints values = !p_.sizes ? Ints()
+                        : some    ? p_.sizes->over_region(some->symbols, call.values_)
+                                  : p_.sizes->for_backward(call.values_);
     const record::Communications told;
     try {
       return (some ? *some->compiled : *p_.backward).run_last(inputs, values);

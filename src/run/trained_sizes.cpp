@@ -1,8 +1,11 @@
 // run/trained_sizes.cpp
 #include "run/trained_sizes.h"
 
+#include <algorithm>
+
 #include "autograd/follow.h"
 #include "support/log.h"
+#include "support/nesting.h"
 #include "support/stats.h"
 
 namespace bolt::run {
@@ -21,7 +24,33 @@ std::string text_of(const autograd::Joint& joint, const Ints& values) {
 
 }  // namespace
 
-TrainedSizes::TrainedSizes(Parts parts) : p_(std::move(parts)) {}
+Sym over_region(Sym s, const lower::Sizes& backward, const std::vector<LayoutOverRegion>& layouts,
+                const lower::Sizes& region) {
+  const SymbolTable& all = backward.all();
+  return region.resolve(substitute(s, [&](Sym symbol) {
+    const size_t place = place_in(all, *symbol.node());
+    if (place == all.size() || all[place].from != SymbolRow::From::input) return symbol;
+    const SymbolRow& row = all[place];
+    const auto& [sizes, strides] = layouts[static_cast<size_t>(row.input)];
+    return floordiv(row.dim < kStrideBit ? sizes[static_cast<size_t>(row.dim)]
+                                         : strides[static_cast<size_t>(row.dim - kStrideBit)],
+                    row.divisor);
+  }));
+}
+
+Syms TrainedSizes::Parts::over_region(const SymbolTable& program, const lower::Sizes& sizes) const {
+  Syms out;
+  for (const SymbolRow& row : program) out.push_back(run::over_region(row.symbol, sizes, backwards, region));
+  return out;
+}
+
+TrainedSizes::TrainedSizes(Parts parts) : p_(std::move(parts)), region_(p_.region.open()) {}
+
+bool TrainedSizes::hold(const std::vector<SizeFact>& facts, const Ints& values) const {
+  const Evaluate value{region_, values};
+  return std::ranges::all_of(facts,
+                             [&](const SizeFact& f) { return holds(value(f.a), f.relation, value(f.b)); });
+}
 
 /// Without numbers that are operands: nothing is asked about these, and they may differ in each call.
 Ints TrainedSizes::key_of(const Ints& joint_values) const {
@@ -54,7 +83,7 @@ std::shared_ptr<const TrainedSizes::Set> TrainedSizes::made(const Ints& values,
                           text_of(p_.joint, joint_values));
     return set;
   }
-  const Evaluate value{p_.region, values};
+  const Evaluate value{region_, values};
   for (const Layout& layout : p_.backwards)
     set->backwards.push_back({value(layout.sizes), value(layout.strides)});
   return set;

@@ -18,15 +18,23 @@
 #include <vector>
 
 #include "autograd/joint.h"
+#include "lower/sizes.h"
 #include "run/evaluate.h"
 
 namespace bolt::run {
 
+/// How an input of the backward part lies, over the region's symbols.
+struct LayoutOverRegion {
+  Syms sizes, strides;
+};
+
+/// Of an expression over symbols of the backward part, whose inputs lie as `layouts` say.
+Sym over_region(Sym s, const lower::Sizes& backward, const std::vector<LayoutOverRegion>& layouts,
+                const lower::Sizes& region);
+
 class TrainedSizes {
  public:
-  struct Layout {
-    Syms sizes, strides;
-  };
+  using Layout = LayoutOverRegion;
   /// Expressions are over the region's symbols.
   struct Parts {
     autograd::Joint joint;
@@ -34,10 +42,14 @@ class TrainedSizes {
     std::vector<record::TensorId> wanted;
     std::set<record::TensorId> parts;
     std::set<int> own;
-    SymbolTable region;
+    lower::Sizes region;
+    lower::Sizes backward;          ///< as its program left them; over symbols of its own
     Syms joint_symbols;             ///< what each symbol of the joint is
     Syms backward_symbols;          ///< what each symbol of the backward part's program is
     std::vector<Layout> backwards;  ///< of its inputs
+
+    /// Of symbols of a program that has the backward part's inputs, and was made with these sizes.
+    Syms over_region(const SymbolTable& program, const lower::Sizes& sizes) const;
   };
   explicit TrainedSizes(Parts parts);
 
@@ -52,16 +64,23 @@ class TrainedSizes {
   /// `values`: of the region's symbols. Tries the run where it has not met them.
   std::shared_ptr<const Set> of(const Ints& values) const;
   /// Of the symbols of the backward part's program.
-  Ints for_backward(const Ints& values) const { return Evaluate{p_.region, values}(p_.backward_symbols); }
+  Ints for_backward(const Ints& values) const { return over_region(p_.backward_symbols, values); }
+  /// Of expressions over the region's symbols.
+  Ints over_region(const Syms& symbols, const Ints& values) const {
+    return Evaluate{region_, values}(symbols);
+  }
+  bool hold(const std::vector<SizeFact>& facts, const Ints& values) const;
+  const Parts& parts() const { return p_; }
   /// Of a number that stands on the joint tape, or on a part of it.
   std::function<int64_t(Sym)> on_joint_tape(const Ints& values) const;
 
  private:
-  Ints joint_values(const Ints& values) const { return Evaluate{p_.region, values}(p_.joint_symbols); }
+  Ints joint_values(const Ints& values) const { return over_region(p_.joint_symbols, values); }
   Ints key_of(const Ints& joint_values) const;
   std::shared_ptr<const Set> made(const Ints& values, const Ints& joint_values) const;
 
   const Parts p_;
+  const SymbolTable region_;  ///< whose values a call has
   mutable std::mutex mutex_;
   mutable std::map<Ints, std::shared_ptr<const Set>> sets_;
 };

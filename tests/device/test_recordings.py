@@ -314,7 +314,8 @@ def test_training_with_several_forwards_before_the_backwards():
                 optimizer.zero_grad()
 
 
-def test_passes_through_some_results(monkeypatch, capfd):
+@pytest.mark.parametrize("sizes", [[16], [16, 9, 24]])
+def test_passes_through_some_results(monkeypatch, capfd, sizes):
     """What another result would make of its missing gradient is left out, in a backward part with graphs of its own."""
     monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "calls")
     w = torch.randn(32, 32) * 0.2
@@ -324,8 +325,8 @@ def test_passes_through_some_results(monkeypatch, capfd):
         return (h @ w).sin(), h.abs().sqrt()
 
     compiled = fast(function)
-    for _ in range(9):
-        x = torch.randn(16, 32, requires_grad=True)
+    for turn in range(9 * len(sizes)):
+        x = torch.randn(sizes[turn % len(sizes)], 32, requires_grad=True)
         (got,) = torch.autograd.grad(compiled(x)[0].sum(), x)
         (want,) = torch.autograd.grad(function(x)[0].sum(), x)
         torch.testing.assert_close(got, want)

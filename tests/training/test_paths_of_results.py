@@ -74,6 +74,28 @@ def test_what_another_result_would_make_of_nothing(fn, dynamic):
         assert not found[1].isnan().any()
 
 
+def test_what_another_result_would_make_where_sizes_and_numbers_differ():
+    """One program for all of them, and what it takes for granted beyond the whole part holds for each or is replayed."""
+
+    def fn(x, weight, scale):
+        h = x @ weight
+        return h.abs().sqrt().view(-1, 2).cumsum(0) * scale, (x.tanh() * scale) @ weight
+
+    fast = torchbolt.compile(fn)
+    weight = torch.randn(4, 4, requires_grad=True)
+    for turn, rows in enumerate([5, 7, 5, 12, 7, 2, 9, 5]):
+        x = torch.randn(rows, 4)
+        x[0] = 0
+        for which in (0, 1):
+            want, got = (
+                torch.autograd.grad(call(x.requires_grad_(), weight, turn / 7)[which].sum(), (x, weight))
+                for call in (fn, fast)
+            )
+            torch.testing.assert_close(got, want, equal_nan=True)
+    stats = torchbolt.stats()
+    assert (stats["recordings"], stats["eager_fallbacks"]) == (2, 0)
+
+
 def test_what_another_result_would_make_of_what_was_written_to():
     def fn(x):
         return x.acos(), x * 3
