@@ -284,6 +284,9 @@ class Recording final : public interp::Semantics {
   PyObject* draw_list(PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames);
   PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
   PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
+  PyObject* call_of_items(Frame& frame, PyObject* callable, PyObject* sequence, bool* handled);
+  PyObject* numpy_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                       PyObject* kwnames);
   PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);
   PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
                       bool* handled);

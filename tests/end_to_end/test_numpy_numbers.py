@@ -1,7 +1,8 @@
 # tests/end_to_end/test_numpy_numbers.py
 """numpy's numbers that differ between calls (a learning rate, a size): one program for all of them, as for Python's.
 
-Their arithmetic and their types are numpy's own; operators take the numbers of Python's that they stand for.
+Their arithmetic and their types are numpy's own; operators take the numbers of Python's that they stand for. What numpy's
+functions make of numbers alone is such a number, too.
 """
 
 from __future__ import annotations
@@ -64,6 +65,21 @@ def shown(x, a):
     return x * a, f"{a}", f"{a:.3f}", str(a), repr(a), "%s" % a
 
 
+def functions(x, a):
+    scaled = x * np.sqrt(a * a + 1) - np.exp(-a) * x, x.masked_fill(x > 0, np.float32(a)), np.tanh(a) / (x + 9)
+    several = np.maximum(a, 3), np.power(10000, a / 8), np.clip(a, -9, 9), np.round(a, 1), np.mean([a, 1.0, 2.0])
+    return scaled, several, np.prod((a, 2.0)), np.prod([2, 3], dtype=np.float32), np.isnan(a), np.float64(a) + 1
+
+
+def constants(x, a):
+    return x * np.sqrt(2.0 / np.pi) + np.log2(8), x / np.float32(3.5), np.prod([2, 3]), np.max((1, 2)), np.isfinite(1.0)
+
+
+def sizes(x):
+    flat = x.reshape(x.shape[0], np.prod(x.shape[1:])) / np.sqrt(x.shape[-1])
+    return flat, x.view(int(np.prod(x.shape))) * np.log(x.size(0)), x.new_zeros(np.sum([x.size(0), 2]))
+
+
 def same(got, want):
     if isinstance(want, torch.Tensor):
         assert got.dtype == want.dtype
@@ -110,6 +126,53 @@ def test_floats(fn, compiled, kind):
 @pytest.mark.parametrize("fn", [in_all_places, in_place, as_size, as_index, made_of_numbers, shown])
 def test_ints(fn, kind):
     run(fn, [kind(n) for n in INTS], None if fn in (made_of_numbers, as_index, as_size) else 2)
+
+
+@pytest.mark.parametrize("kind", [float, np.float64, np.float32], ids=lambda kind: kind.__name__)
+def test_functions_of_numbers(kind):
+    run(functions, [kind(a) for a in FLOATS], 2)
+    run(constants, [kind(a) for a in FLOATS], 2)
+    assert torchbolt.stats()["graph_breaks"] == 0
+
+
+def test_functions_of_sizes():
+    fast = torchbolt.compile(sizes, fullgraph=True)
+    torchbolt.reset()
+    for size in [(2, 3, 4), (5, 3, 4), (5, 7, 2), (6, 2, 3), (3, 2, 2)]:
+        same(fast(x := torch.randn(size)), sizes(x))
+    assert torchbolt.stats()["regions"] <= 3
+
+
+def test_functions_made_with_numpy_run_the_users_code():
+    calls = []
+
+    def noted(a):
+        calls.append(a)
+        return a + 1
+
+    for made in (np.frompyfunc(noted, 1, 1), np.vectorize(noted)):
+        fast = torchbolt.compile(lambda x, made=made: x * float(made(2.0)))
+        for _ in range(3):
+            calls.clear()
+            same(fast(torch.ones(2)), torch.full((2,), 3.0))
+            assert calls == [2.0] * (2 if isinstance(made, np.vectorize) else 1)
+
+
+def test_which_function_it_is():
+    fast = torchbolt.compile(lambda x, of: x * of(4.0), fullgraph=True)
+    torchbolt.reset()
+    for of in (np.sqrt, np.exp, np.sqrt, np.float32, np.prod):
+        same(fast(x := torch.ones(2), of), x * of(4.0))
+
+
+def test_what_numpy_is_asked_is_eagers_where_it_is_no_number():
+    def fn(x):
+        return x + float(np.linspace(0.0, 1.0, 5)[1]), np.arange(3).tolist(), x * np.array([1.0, 2.0]).sum()
+
+    fast = torchbolt.compile(fn)
+    torchbolt.reset()
+    for _ in range(3):
+        same(fast(x := torch.ones(2)), fn(x))
 
 
 def test_kinds_are_told_apart():

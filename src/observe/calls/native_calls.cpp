@@ -408,6 +408,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (!taken.args.empty()) args = taken.args.data();
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (is_plain_call(native)) return call_operator(frame, native, args, nargs, kwnames);
+  if (PyObject* number = numpy_call(frame, callable, args, nargs, kwnames); number || PyErr_Occurred())
+    return number;
+  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
     // The answer is that of this function, not of any other that is found in its place.

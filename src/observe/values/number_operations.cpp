@@ -6,7 +6,9 @@
 #include <algorithm>
 #include <cmath>
 
+#include "guard/numpy_numbers.h"
 #include "observe/calls/native_watch.h"
+#include "observe/calls/numpy_calls.h"
 #include "observe/recording.h"
 #include "support/range.h"
 
@@ -204,12 +206,13 @@ PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* valu
   return result ? world.computed(result, {as, 0, {}, {}, {world.step_of(value)}}) : nullptr;
 }
 
-/// A C function that gives a number for numbers: a step. A bool it gives is what the run goes by.
+/// A C function that gives a number for numbers: a step. A bool it gives, numpy's too, is what the run goes
+/// by.
 PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all,
                                  bool* handled) {
   constexpr size_t kMost = 64;
-  if (all.size() > kMost ||
-      !(PyType_Check(callable) || PyCFunction_Check(callable) || Py_IS_TYPE(callable, &PyMethodDescr_Type)))
+  if (all.size() > kMost || !(PyType_Check(callable) || PyCFunction_Check(callable) ||
+                              Py_IS_TYPE(callable, &PyMethodDescr_Type) || is_numpys_function(callable)))
     return nullptr;
   bool follows = false;
   for (PyObject* each : all) {
@@ -219,7 +222,7 @@ PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::ve
   if (!follows) return nullptr;
   PyObject* result = PyObject_Vectorcall(callable, all.data(), all.size(), nullptr);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
-  if (!is_plain_number(result)) return Py_DECREF(result), nullptr;
+  if (!is_plain_number(result) && !guard::is_numpys(Py_TYPE(result))) return Py_DECREF(result), nullptr;
   *handled = true;
   guard::NumberStep step{guard::NumberOp::call, 0, PyRef::share(callable), {}, {}};
   for (PyObject* each : all) step.args.push_back(world.step_of(each));
@@ -366,11 +369,21 @@ PyObject* Recording::open_sum(const std::vector<PyObject*>& items, PyObject* sum
                         {guard::NumberOp::binary, Binary::add, {}, {}, {total, world.step_of(items.back())}});
 }
 
+/// A C function of a sequence: a step of its items, some of which differ between calls.
+PyObject* Recording::call_of_items(Frame& frame, PyObject* callable, PyObject* sequence, bool* handled) {
+  static PyMethodDef method = {"of_items", of_items, METH_VARARGS, nullptr};
+  touch(frame, sequence);
+  const PyRef items = PyRef::steal(on ? PySequence_List(sequence) : nullptr);
+  const PyRef function = PyRef::steal(items ? PyCFunction_New(&method, callable) : nullptr);
+  if (!function) return nullptr;
+  PyObject** const first = PySequence_Fast_ITEMS(items.get());
+  return number_call(frame, function.get(), {first, first + PyList_GET_SIZE(items.get())}, handled);
+}
+
 /// max, min, sum and the like of a container that holds numbers which differ between calls: of the numbers
 /// themselves. Null without an exception: not here.
 PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
                                bool* handled) {
-  static PyMethodDef method = {"of_items", of_items, METH_VARARGS, nullptr};
   const bool sums = row.name == "builtins.sum";
   const bool takes_items = row.name == "builtins.max" || row.name == "builtins.min";
   if (!sums && !takes_items && row.name != "math.prod" && row.name != "math.fsum") return nullptr;
@@ -387,10 +400,7 @@ PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* cal
   const bool late_floats = phase == guard::Phase::late && !(sums && ints);
   if (items.size() < 2 || (late_floats && !takes_items)) return nullptr;
   if (takes_items) return number_call(frame, callable, items, handled);
-  if (!open || !(sums && ints)) {
-    const PyRef function = PyRef::steal(PyCFunction_New(&method, callable));
-    return function ? number_call(frame, function.get(), items, handled) : nullptr;
-  }
+  if (!open || !(sums && ints)) return call_of_items(frame, callable, list.get(), handled);
   PyObject* result = PyObject_CallOneArg(callable, container);
   *handled = result != nullptr;
   return result ? open_sum(items, result) : nullptr;

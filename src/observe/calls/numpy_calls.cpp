@@ -1,0 +1,71 @@
+// observe/calls/numpy_calls.cpp
+#include "observe/calls/numpy_calls.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "guard/numpy_numbers.h"
+#include "observe/calls/native_watch.h"
+#include "observe/recording.h"
+
+namespace bolt::observe {
+namespace {
+
+/// Is it what numpy itself calls by the name that it goes by?
+bool is_named_in_numpy(PyObject* callable) {
+  PyObject* numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");  // borrowed
+  const PyRef name = PyRef::steal(PyObject_GetAttrString(callable, "__name__"));
+  const PyRef found = PyRef::steal(
+      numpy && name && PyUnicode_Check(name.get()) ? PyObject_GetAttr(numpy, name.get()) : nullptr);
+  PyErr_Clear();
+  return found.get() == callable;
+}
+
+bool is_number_of_some_kind(PyObject* object) {
+  return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) ||
+         guard::is_numpys(Py_TYPE(object));
+}
+
+}  // namespace
+
+bool is_numpys_function(PyObject* callable) {
+  if (PyType_Check(callable)) return guard::is_numpys(reinterpret_cast<PyTypeObject*>(callable));
+  const std::string_view type = Py_TYPE(callable)->tp_name;
+  return (type == "numpy.ufunc" || type == "numpy._ArrayFunctionDispatcher") && is_named_in_numpy(callable);
+}
+
+bool holds_numbers_alone(PyObject* object) {
+  if (object == Py_None || PyType_Check(object)) return true;
+  if (!PyTuple_Check(object) && !PyList_CheckExact(object)) return is_number_of_some_kind(object);
+  PyObject** const items = PySequence_Fast_ITEMS(object);
+  return std::all_of(items, items + PySequence_Fast_GET_SIZE(object), is_number_of_some_kind);
+}
+
+/// A number like any that a function of `math` gives. Null without an exception: it is not one of numpy's
+/// functions that is given numbers alone, or gives something else.
+PyObject* Recording::numpy_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                                PyObject* kwnames) {
+  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  if (!is_numpys_function(callable) || !std::all_of(args, args + total, holds_numbers_alone)) return nullptr;
+  if (Known* known = world.find(callable)) known->source->assume(Check::is, callable);
+  std::vector<PyRef> held;
+  std::vector<PyObject*> all;
+  for (size_t i = 0; i < total; ++i) {
+    held.push_back(world.with_followed(args[i]));
+    all.push_back(held.back() ? held.back().get() : args[i]);
+  }
+  const NativeWatch::Pause numpys;
+  if (world.follows() && !kwnames) {
+    bool handled = false;
+    PyObject* number = nargs == 1 && is_sequence(all[0]) ? call_of_items(frame, callable, all[0], &handled)
+                                                         : number_call(frame, callable, all, &handled);
+    if (handled) return number;
+  }
+  for (PyObject* each : all) use_for_constant(each);
+  if (!on) return nullptr;
+  PyObject* result = PyObject_Vectorcall(callable, all.data(), nargs, kwnames);
+  if (result && !guard::is_leaf(result)) Py_CLEAR(result);
+  return result;
+}
+
+}  // namespace bolt::observe
