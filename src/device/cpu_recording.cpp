@@ -1,6 +1,7 @@
 // device/cpu_recording.cpp
 #include "device/cpu_recording.h"
 
+#include <ATen/CPUGeneratorImpl.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/ScopeExit.h>
 
@@ -13,9 +14,16 @@ thread_local CpuRecording* under_way = nullptr;
 
 }  // namespace
 
+/// What is recorded is launched afterwards, as a captured graph is. Here it has run by then, so the launch is
+/// to draw what was drawn.
 CpuRecording::CpuRecording(const std::function<void()>& work) {
+  at::Generator generator = at::detail::getDefaultCPUGenerator();
+  const at::Tensor before = generator.get_state();
   under_way = this;
-  const auto end = c10::make_scope_exit([] { under_way = nullptr; });
+  const auto end = c10::make_scope_exit([&] {
+    under_way = nullptr;
+    generator.set_state(before);
+  });
   work();
 }
 

@@ -261,6 +261,24 @@ def test_an_operator_that_calls_the_same_program():
     agree(fast(lambda x: kernels(nested(kernels(x)))), lambda x: kernels(2 * kernels(kernels(x))), one)
 
 
+def test_random_numbers_within_graphs(monkeypatch):
+    """The call that records draws them once, as every other call does."""
+    monkeypatch.setenv("TORCHBOLT_CPU_RECORDINGS", "calls")
+
+    def function(x):
+        return kernels(torch.nn.functional.dropout(kernels(x), 0.5) + torch.randn_like(x))
+
+    compiled = fast(function)
+    for step in range(8):
+        x = torch.randn(16, 32)
+        found = []
+        for run in (function, compiled):
+            torch.manual_seed(step)
+            found.append((run(x), torch.get_rng_state()))
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-6)
+    assert torchbolt.stats()["graph_replays"] > 0
+
+
 def test_random_numbers_between_graphs():
     def function(x):
         return kernels(torch.nn.functional.dropout(kernels(x), 0.5))
