@@ -13,6 +13,7 @@
 #include "device/host/host.h"
 #include "record/expectation.h"
 #include "record/operator_facts.h"
+#include "record/origins.h"
 #include "record/recorder.h"
 #include "record/size_of_data.h"
 #include "record/symint.h"
@@ -182,6 +183,15 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
 }
 
 /// True: `op` is item(), and what it gives stands for the tensor.
+/// Is it made of numbers in the code alone (`ends[0] - begins[-1]` of what arange gave)? Then it holds the
+/// same in each call.
+bool Recorder::is_constant(TensorId id) const {
+  const auto origins = origins_of(tape_, id);
+  return origins && std::ranges::all_of(*origins, [&](TensorId origin) {
+           return constants_.contains(tape_.tensors[static_cast<size_t>(origin)].input);
+         });
+}
+
 bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack) {
   if (!lends_items || op.operator_name().name != "aten::item") return false;
@@ -189,9 +199,11 @@ bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& fac
   const bool is_float = c10::isFloatingType(t.scalar_type());
   if (t.numel() != 1 || t.requires_grad() || !(is_float || c10::isIntegralType(t.scalar_type(), false)))
     return false;
+  const TensorId id = input_id(t);
+  if (is_constant(id)) return call(op, facts, keys, stack), true;
   news_ = true;
   const Sym symbol = data_number(data.size());
-  data[symbol] = input_id(t);
+  data[symbol] = id;
   follows_sizes = true;
   call(op, facts, keys, stack);
   const at::Scalar value = stack->back().toScalar();

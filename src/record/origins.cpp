@@ -37,10 +37,11 @@ class Origins {
            });
   }
 
-  /// Did any operator write to what was met?
+  /// Did any operator write to what was met? Those that turn a tensor only say so (detach_, of every
+  /// torch.tensor()).
   bool is_written() const {
     return std::any_of(tape_.entries.begin(), tape_.entries.end(), [&](const Entry& entry) {
-      return std::ranges::any_of(written_arguments(entry), [&](int at) {
+      return !entry.facts->turns && std::ranges::any_of(written_arguments(entry), [&](int at) {
         return std::ranges::any_of(entry.args[static_cast<size_t>(at)].tensors, [&](TensorId id) {
           return id >= 0 && storages_.contains(tape_.tensors[static_cast<size_t>(id)].storage);
         });

@@ -180,6 +180,7 @@ class Recorder {
   bool can_find_sizes(const at::Tensor& t) const;
   bool may_rest_on_data() const;
   void note_data_sizes(const Entry& entry);
+  bool is_constant(TensorId id) const;
   bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack);
 

@@ -759,3 +759,38 @@ def test_complex_numbers_in_between():
             rtol=1e-4, atol=1e-5,
         )  # fmt: skip
     assert [r["why_replayed"] for r in fast._regions()] == [""]
+
+
+def test_bounds_out_of_tensors_that_the_code_makes():
+    """Funnel transformers: how far positions lie apart is known by the code alone, so nothing is read when it runs."""
+
+    def fn(x, w):
+        position = torch.arange(x.shape[0])
+        pooled = torch.cat([position.new_tensor([-1]), position[1::2]])
+        furthest = pooled[0] - position[0] + 2 * len(pooled)
+        apart = torch.arange(furthest, pooled[0] - position[-1] - 1, -2)
+        return torch.tanh(x * w[apart + 20].sum(0))
+
+    fast, check = compiled_whole(fn)
+    at = leaf(8, 4), leaf(40, 4)
+    for _ in range(3):
+        want = torch.autograd.grad(fn(*at).sum(), at)
+        torch.testing.assert_close(torch.autograd.grad(fast(*at).sum(), at), want)
+    check()
+    assert "Replayed" not in str(torchbolt.explain(fast))
+
+
+def test_bounds_out_of_tensors_that_were_written_to():
+    """What is read is what there was then."""
+
+    def fn(x, n):
+        ends = torch.tensor([0, 4])
+        first = torch.arange(ends[0], ends[1])
+        ends[1] = n.sum()
+        return x.sin() * first[:1], torch.arange(ends[0], ends[1])
+
+    fast = torchbolt.compile(fn)
+    for n in (3, 5, 3, 7):
+        at = leaf(4)
+        for ours, eagers in zip(fast(at, torch.tensor([n])), fn(at, torch.tensor([n])), strict=True):
+            torch.testing.assert_close(ours, eagers)
