@@ -353,16 +353,10 @@ Sym Sizes::final(const SymbolRow& value) const {
 
 namespace {
 
-/// Symbols among the arguments that may decide sizes: whole numbers for sizes, lengths and places, and all
-/// that an operator is given that makes a tensor of nothing (arange).
 void collect_deciding(const record::Entry& e, Syms* out) {
-  const bool makes = std::none_of(e.args.begin(), e.args.end(),
-                                  [](const record::Arg& a) { return a.kind != record::Arg::Kind::Value; });
-  for (size_t i = 0; i < e.args.size(); ++i) {
-    const c10::TypeKind kind = e.op.schema().arguments()[i].type()->kind();
-    if (makes || (kind != c10::TypeKind::NumberType && kind != c10::TypeKind::TensorType))
+  for (size_t i = 0; i < e.args.size(); ++i)
+    if (record::may_decide_sizes(e, i))
       for (Sym s : e.args[i].syms) collect_symbols(s, out);
-  }
 }
 
 }  // namespace

@@ -28,6 +28,12 @@ const std::vector<int>& written_arguments(const Entry& entry) {
   return training.isBool() && training.toBool() ? facts.written_in_training : facts.written;
 }
 
+bool may_decide_sizes(const Entry& entry, size_t argument) {
+  const c10::TypeKind kind = entry.op.schema().arguments()[argument].type()->kind();
+  if (kind != c10::TypeKind::NumberType && kind != c10::TypeKind::TensorType) return true;
+  return std::ranges::all_of(entry.args, [](const Arg& a) { return a.kind == Arg::Kind::Value; });
+}
+
 bool writes_gradients(const Tape& tape, const Entry& entry) {
   auto requires_grad = [&](TensorId id) {
     return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;

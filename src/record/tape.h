@@ -101,6 +101,9 @@ struct Entry {
 /// Arguments, by index, that the operator writes to: those its schema says, and the running statistics of
 /// normalisations, of which it says nothing.
 const std::vector<int>& written_arguments(const Entry& entry);
+/// May a number among the argument decide how large the results are? Whole numbers for sizes, lengths and
+/// places may, and all that an operator is given that makes a tensor of nothing (arange); operands do not.
+bool may_decide_sizes(const Entry& entry, size_t argument);
 
 struct Tape;
 /// Does it write something that autograd follows, so that what is written to requires a gradient afterwards?

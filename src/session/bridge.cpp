@@ -216,7 +216,37 @@ Sym Bridge::size_of(PyObject* tensor, int dim) {
   if (!id || !follows_sizes()) return t.size(dim);
   const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
   if (info.input >= 0 && !(dynamic_of(t) >> dim & 1)) return t.size(dim);
-  return tape_symbol(*id, dim);
+  return may_have_other_sizes(*id) ? tape_symbol(*id, dim) : Sym(t.size(dim));
+}
+
+/// In other calls. What an operator gives is as large as before where nothing that it is given differs but
+/// numbers that it computes with.
+bool Bridge::may_have_other_sizes(record::TensorId id) {
+  const record::Tape& tape = recorder.tape();
+  auto gives_others = [&](const record::Entry& entry) {
+    const auto differs = [&](record::TensorId given) {
+      return given >= 0 && may_have_other_sizes_[static_cast<size_t>(given)];
+    };
+    if (entry.facts->finds_sizes) return true;
+    for (size_t i = 0; i < entry.args.size(); ++i) {
+      const record::Arg& arg = entry.args[i];
+      const bool is_taken_out = arg.kind == record::Arg::Kind::Value && !arg.tensors.empty();
+      if (is_taken_out || std::ranges::any_of(arg.tensors, differs)) return true;
+      if (record::may_decide_sizes(entry, i) &&
+          std::ranges::any_of(arg.syms, [](Sym s) { return !s.is_const(); }))
+        return true;
+    }
+    return false;
+  };
+  // An operator is given what was there before.
+  for (size_t next = may_have_other_sizes_.size(); next <= static_cast<size_t>(id); ++next) {
+    const record::TensorInfo& info = tape.tensors[next];
+    may_have_other_sizes_.push_back(info.input >= 0
+                                        ? dynamic_of(recorder.inputs()[static_cast<size_t>(info.input)]) != 0
+                                        : info.producer < 0 ||
+                                              gives_others(tape.entries[static_cast<size_t>(info.producer)]));
+  }
+  return may_have_other_sizes_[static_cast<size_t>(id)];
 }
 
 std::vector<std::pair<Sym, int64_t>> Bridge::differing_strides() {

@@ -118,6 +118,7 @@ class Bridge final : public observe::RecorderHooks {
  private:
   uint64_t dynamic_dims(const at::Tensor& t, const guard::Source& source,
                         const std::vector<std::string>& names, const Marks& marks);
+  bool may_have_other_sizes(record::TensorId id);
 
   struct Range {
     int slot, dim;
@@ -133,6 +134,7 @@ class Bridge final : public observe::RecorderHooks {
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   PointerMap<int> slots_;      ///< by implementation
   std::unordered_map<int, uint64_t> dynamic_;  ///< by slot
+  std::vector<bool> may_have_other_sizes_;     ///< by tensor of the tape, as far as was asked for
 };
 
 }  // namespace bolt::session

@@ -3,6 +3,7 @@
 
 import copy
 import functools
+import math
 
 import pytest
 import torch
@@ -251,6 +252,40 @@ def recorded_after(n, make, steps):
             before = torchbolt.stats()["recordings"]
         step(x, y)
     return torchbolt.stats()["recordings"] - before
+
+
+def test_a_rate_by_the_number_of_the_step_and_scales_by_sizes():
+    """nanoGPT's loop: numbers that differ between calls make none of those that are computed from fixed sizes differ."""
+
+    def make():
+        model = nn.Linear(16, 12)
+        opt = torch.optim.SGD(model.parameters(), 0.1)
+
+        def run(x, y, number):
+            for group in opt.param_groups:
+                group["lr"] = 0.1 * 0.9**number
+            q, k, _ = model(x).view(len(x), 2, 6).split(2, dim=2)
+            attention = (q @ k.mT * (1.0 / math.sqrt(k.size(-1)))).softmax(-1)
+            loss = F.cross_entropy(attention.flatten(1), y) / len(x)
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return loss.detach()
+
+        return run, model
+
+    found = []
+    for wrap in (lambda step: step, torchbolt.compile):
+        torch.manual_seed(0)
+        torchbolt.reset()
+        run, model = make()
+        run = wrap(run)
+        torch.manual_seed(5)
+        losses = [run(x, y, number) for number, (x, y) in enumerate(batches(6))]
+        found.append((losses, model.state_dict()))
+    assert_same(*found[::-1])
+    stats = torchbolt.stats()
+    assert (stats["regions"], stats["graph_breaks"], stats["eager_fallbacks"]) == (2, 0, 0)
 
 
 def scheduled(make_schedule, optimizer=torch.optim.AdamW):
