@@ -223,6 +223,7 @@ class Recording final : public interp::Semantics {
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);
   bool require_grad(Frame& frame, PyObject* tensor, bool yes);
+  void end_at_switch(Frame& frame, const Reason& why);
 
   /// An iterator from outside; not a generator whose body ran where the region began: that is part of what it
   /// knows.

@@ -717,3 +717,45 @@ def test_a_gradient_asked_for_of_what_came_out_of_something():
         return found
 
     assert_same(run(torchbolt.compile), run(lambda fn: fn))
+
+
+def switched(nets, on):
+    for each in nets if isinstance(nets, list) else [nets]:
+        for p in each.parameters():
+            p.requires_grad = on
+
+
+@pytest.mark.parametrize("switch", [switched, nn.Module.requires_grad_], ids=["in a loop", "of a module"])
+def test_leaves_that_are_switched_in_a_loop(switch):
+    """The judge of a GAN rests while the other side learns: one end for each switch, and not one for each parameter."""
+
+    def make():
+        makes, judges = nn.Linear(16, 16), nn.Sequential(nn.Linear(16, 8), nn.ReLU(), nn.Linear(8, 1))
+        opt = torch.optim.SGD([*makes.parameters(), *judges.parameters()], 0.1)
+
+        def step(x, y):
+            switch(judges, True)
+            made = makes(x)
+            judged = judges(made.detach()).sigmoid().mean() - judges(x).sigmoid().mean()
+            judged.backward()
+            switch(judges, False)
+            loss = -judges(made).sigmoid().mean()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+            return judged.detach(), loss.detach(), [p.requires_grad for p in judges.parameters()]
+
+        return step, (makes, judges, opt)
+
+    torch.manual_seed(2)
+    eager = train(make, lambda step: step, 8)
+    found = []
+
+    def compiled(step):
+        found.append(torchbolt.compile(step))
+        return found[0]
+
+    torch.manual_seed(2)
+    assert_same(train(make, compiled, 8), eager)
+    for x, y in batches(1):  # the third is a pass into what was made before a switch
+        assert "Graph Break Count: 3" in str(torchbolt.explain(found[0])(x, y))

@@ -2,7 +2,6 @@
 // nn.Parameter(...), requires_grad_(), and with them whole modules -> leaves of autograd's graph that later
 // calls make, too.
 //
-//
 // Eager makes them without an operator that the dispatcher sees. Here aten::requires_grad_ is called, so that
 // it stands in the tape and a replayed region, which autograd differentiates, does it again. A compiled
 // region is not differentiated: what it gives out is told to require a gradient when its objects are made
@@ -12,6 +11,9 @@
 #include <ATen/ops/requires_grad_ops.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <string_view>
 
 #include "observe/calls/controls.h"
 #include "observe/recording.h"
@@ -30,7 +32,56 @@ bool is_plain_class(World& world, PyObject* cls) {
          _PyType_Lookup(reinterpret_cast<PyTypeObject*>(guard::tensor_class()), hook);
 }
 
+/// Does it do nothing but tell leaves, one after another, whether they require gradients? Then its names are
+/// these.
+bool only_switches(PyCodeObject* code) {
+  static constexpr std::string_view kNames[] = {"append",
+                                                "children",
+                                                "extend",
+                                                "float",
+                                                "isinstance",
+                                                "items",
+                                                "list",
+                                                "Module",
+                                                "module",
+                                                "modules",
+                                                "named_modules",
+                                                "named_parameters",
+                                                "nn",
+                                                "parameters",
+                                                "range",
+                                                "requires_grad",
+                                                "requires_grad_",
+                                                "reversed",
+                                                "startswith",
+                                                "torch",
+                                                "tuple",
+                                                "values",
+                                                "zip"};
+  bool switches = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
+    const std::string_view name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
+    if (std::ranges::find(kNames, name) == std::end(kNames)) return false;
+    switches |= name.starts_with("requires_grad");
+  }
+  return switches;
+}
+
 }  // namespace
+
+/// Of a leaf from outside, which must stand between two regions. A function that does so in a loop is one
+/// end, from the next recording on, and not one for each leaf and each step of what it goes through.
+void Recording::end_at_switch(Frame& frame, const Reason& why) {
+  if (!on) return;
+  const Frame* switches = nullptr;
+  for (const Frame* at = &frame; at->return_to != interp::ReturnTo::entry && at->back; at = at->back) {
+    if (!only_switches(at->code())) break;
+    switches = at;
+  }
+  end_here(frame, why);
+  if (switches && interp::bottom_of(frame) == entry)
+    not_past(reinterpret_cast<PyObject*>(switches->back->code()), switches->back->pc(), why, true);
+}
 
 /// torch.Tensor._make_subclass: detach(), which is seen, of another class.
 PyObject* Recording::make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad) {

@@ -73,7 +73,7 @@ PyObject* require_gradient(const SpecialCall& c) {
   PyObject* yes = c.nargs == 1 && !named ? Py_True : c.nargs + named == 2 ? c.args[1] : nullptr;
   if (yes && PyBool_Check(yes) && c.recording.require_grad(c.frame, c.args[0], yes == Py_True))
     return Py_NewRef(c.args[0]);
-  if (!PyErr_Occurred()) c.recording.end_here(c.frame, {Why::calls, "torch.Tensor.requires_grad_"});
+  if (!PyErr_Occurred()) c.recording.end_at_switch(c.frame, {Why::calls, "torch.Tensor.requires_grad_"});
   return nullptr;
 }
 

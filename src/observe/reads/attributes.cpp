@@ -457,7 +457,7 @@ int Recording::generic_set(Frame& frame, PyObject* object, PyObject* name, PyObj
                              same_text(name, "data") && set_data(frame, object, value, &status))
       return status;
     else if (has_exact_type(found, &PyGetSetDescr_Type) && (world.find(object) || guard::is_tensor(object)))
-      end_here(frame, {Why::attribute_set, PyUnicode_AsUTF8(name), Py_TYPE(object)->tp_name});
+      end_at_switch(frame, {Why::attribute_set, PyUnicode_AsUTF8(name), Py_TYPE(object)->tp_name});
     else if (PyObject* setter = value ? property_setter(found) : nullptr) {
       world.pin(setter);
       PyObject* args[] = {object, value};
