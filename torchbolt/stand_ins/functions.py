@@ -143,6 +143,9 @@ def _taken_apart(value, tensors, ints, leaves):
         tensors.append(value)
         return "tensor"
     kind = type(value)
+    if kind.__module__ == "numpy" and kind.__name__.startswith(("float", "int", "uint")):  # one of its numbers
+        kind = float if kind.__name__.startswith("float") else int
+        value = kind(value)  # operators take it for that one
     if kind is float and _differs(value):
         tensors.append(torch.full((), value, dtype=torch.float64, device="cpu"))
         return "float"
