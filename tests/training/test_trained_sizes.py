@@ -184,6 +184,10 @@ PROGRAMS = {
     "extreme": (lambda x: (x.max(1).values * x.amax(), x.topk(2, 1).values), one),
     "a loss": (lambda x: F.cross_entropy(x, x.argmax(1)), one),
     "pooled": (lambda x: F.max_pool2d(x, 2) * 1, lambda n, s: (leaf(n, 3, s, s + 1),)),
+    "in place behind a norm of images": (
+        lambda x: F.relu(F.instance_norm(x), inplace=True).square(),
+        lambda n, s: (leaf(n, 3, s, s + 1),),
+    ),
     "only a parameter": (lambda x, w: (x @ w).relu(), lambda n, s: (torch.randn(n, s, 4), leaf(4, 4))),
     "classes": (lambda x: x.unsqueeze(-1) * F.one_hot(x.detach().argmax(1) % 4, 4)[:, None], one),
     "shares": (lambda x: x * x.detach().quantile(0.5, dim=0), one),

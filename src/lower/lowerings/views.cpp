@@ -416,11 +416,24 @@ std::optional<Steps> as_slices(int64_t count, const Ints& sizes, const Ints& str
   return steps;
 }
 
+// Of sizes that differ: where all of self is shown, row by row, as in the gradient of what was written
+// through a view of all of something.
+Result all_row_by_row(Call& c) {
+  const record::TensorInfo& from = c.recorded("self");
+  const Syms sizes = c.syms("size");
+  const Ints inside = outermost_first(Ints(from.strides.begin(), from.strides.end()));
+  const bool lies_so = is_dense(inside, from.sizes, from.strides) && std::ranges::is_sorted(inside);
+  const bool begins_there = !c.has("storage_offset") || c.sym("storage_offset").is_const(from.offset);
+  if (!lies_so || !begins_there || product(sizes) != product(self(c))) return std::nullopt;
+  if (c.syms("stride") != graph::contiguous_strides(sizes)) return std::nullopt;
+  return std::vector<Steps>{{reshape_to(sizes)}};
+}
+
 // Positions count from the storage's beginning, whatever self is a view of; so self must lie there without
 // gaps. Where the result shows every element once, it is another order of dimensions, or nested slices in
 // another order, which a write can go back through.
 Result as_strided(Call& c) {
-  if (!c.is_static()) return std::nullopt;
+  if (!c.is_static()) return all_row_by_row(c);
   const record::TensorInfo& from = c.recorded("self");
   const Ints sizes = c.integers("size"), strides = c.integers("stride");
   const int64_t offset = c.has("storage_offset") ? c.integer("storage_offset") - from.offset : 0;
