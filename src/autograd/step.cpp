@@ -146,15 +146,23 @@ class StepMaking {
     if (is_gradients(entry)) return true;
     if (!entry.grad_mode) return false;
     bool any = false, computes = false;
-    for (const Arg& arg : entry.args) {
+    for (size_t i = 0; i < entry.args.size(); ++i) {
+      const Arg& arg = entry.args[i];
       computes |= !arg.syms.empty() || (arg.kind == Arg::Kind::Value && !arg.tensors.empty());
       for (TensorId id : arg.tensors)
-        if (id >= 0 && untracked_[static_cast<size_t>(id)])
+        if (id >= 0 && untracked_[static_cast<size_t>(id)] && !is_given_a_history(entry, i))
           writer_.refuse("something made of a parameter where gradients were not followed");
     }
     for (const c10::IValue& v : stack) any |= holds_followed(v);
     if (any && computes) writer_.refuse("gradients that rest on a number that differs between calls");
     return any;
+  }
+
+  /// What a function of the user's gives and keeps (`x.view_as(x)`, of a gradient that is reversed) was made
+  /// without gradients, and its node is all the history that it has.
+  static bool is_given_a_history(const Entry& entry, size_t argument) {
+    const bool is_function = entry.op.operator_name().name == "torchbolt::function";
+    return is_function && (argument == 2 || argument == 3);
   }
 
   static bool holds_followed(const c10::IValue& v) {

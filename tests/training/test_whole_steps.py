@@ -200,7 +200,49 @@ def schedule_inside():
     return step, (model, opt)
 
 
+class Reversed(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, rate):
+        ctx.rate = rate
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, g):
+        return -ctx.rate * g, None
+
+
+class Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, weight):
+        turned = weight.t()
+        ctx.save_for_backward(x, turned)
+        return x @ turned
+
+    @staticmethod
+    def backward(ctx, g):
+        x, turned = ctx.saved_tensors
+        return g @ turned.t(), g.t() @ x
+
+
+def functions_that_give_and_keep_views():
+    """A gradient that is reversed; a function that keeps its parameter turned."""
+    model, domain = net(), nn.Linear(4, 4)
+    opt = torch.optim.SGD([*model.parameters(), *domain.parameters()], 0.1)
+
+    def step(x, y):
+        out = model(x)
+        told = Product.apply(Reversed.apply(out, 0.3), domain.weight) + domain.bias
+        loss = F.cross_entropy(out, y) + F.cross_entropy(told, (y + 1) % 4)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+        return loss.detach()
+
+    return step, (model, domain, opt)
+
+
 WHOLE = {
+    "functions_that_give_and_keep_views": functions_that_give_and_keep_views,
     "sgd": sgd_with_momentum,
     "adamw": adamw,
     "adamw_foreach": functools.partial(adamw, foreach=True),
