@@ -3,6 +3,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
+# What the caller's shell lets Python import beside an environment's own (another build of torchbolt, say) is neither built
+# against nor tested.
+unset PYTHONPATH
+
 # step TEXT: says what happens now and how long it has been.
 step() { printf '\033[1m[%3ds] %s\033[0m\n' "$SECONDS" "$*"; }
 fail() {
