@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -83,18 +84,22 @@ bool unwrap(std::string& bytes, const Hash128& key) {
          h.key_lo == key.lo && h.checksum == hash64(bytes, 0);
 }
 
-bool create(int folder, const std::string& name, std::string_view head, std::string_view body) {
+/// 0, or the number of the error that it ended with.
+int create(int folder, const std::string& name, std::string_view head, std::string_view body) {
   const int fd = openat(folder, name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return false;
-  bool good = true;
+  if (fd < 0) return errno;
+  int error = 0;
   for (std::string_view part : {head, body}) {
-    while (good && !part.empty()) {
+    while (error == 0 && !part.empty()) {
       const ssize_t n = ::write(fd, part.data(), part.size());
-      good = n > 0;
-      if (good) part.remove_prefix(static_cast<size_t>(n));
+      if (n > 0)
+        part.remove_prefix(static_cast<size_t>(n));
+      else
+        error = n < 0 ? errno : ENOSPC;
     }
   }
-  return close(fd) == 0 && good;
+  if (close(fd) != 0 && error == 0) error = errno;
+  return error;
 }
 
 }  // namespace
@@ -133,9 +138,9 @@ std::string DiskCache::path(std::string_view key) const { return folder_ + "/" +
 
 int DiskCache::usable() const {
   const std::string refusal = own_.refusal();
-  if (refusal.empty()) return own_.descriptor();
-  warn_once(folder_, "the cache folder " + folder_ + " is not used, because what lies there is run and " +
-                         refusal +
+  if (refusal.empty() && own_.missing().empty()) return own_.descriptor();
+  const std::string why = refusal.empty() ? own_.missing() : "what lies there is run and " + refusal;
+  warn_once(folder_, "the cache folder " + folder_ + " is not used, because " + why +
                          ". Machine code is compiled anew in each process, unless TORCHBOLT_CACHE_DIR names "
                          "a folder that only "
                          "you may write (or TORCHBOLT_CACHE=0 asks for none)");
@@ -172,9 +177,15 @@ void DiskCache::write(std::string_view key, std::string_view bytes) const {
   const std::string temporary =
       target + "." + std::to_string(getpid()) + "." + std::to_string(counter++) + ".tmp";
   const std::string_view head(reinterpret_cast<const char*>(&h), sizeof h);
-  if (!create(folder, temporary, head, bytes) ||
-      renameat(folder, temporary.c_str(), folder, target.c_str()) != 0) {
+  int error = create(folder, temporary, head, bytes);
+  if (error == 0 && renameat(folder, temporary.c_str(), folder, target.c_str()) != 0) error = errno;
+  if (error != 0) {
     unlinkat(folder, temporary.c_str(), 0);
+    warn_once(folder_,
+              "what was compiled cannot be written to the cache folder " + folder_ + " (" +
+                  std::strerror(error) +
+                  ") and is compiled anew in each process, unless there is room and you may write, or "
+                  "TORCHBOLT_CACHE_DIR names another folder (TORCHBOLT_CACHE=0 asks for none)");
     return;
   }
   if (is_time_to_trim(hash, bytes.size())) trim();

@@ -7,7 +7,7 @@
 // folder or a file that others may write is not used at all (own_folder.h). A damaged or foreign file counts
 // as absent, is reported once and is rewritten. Reading touches the file's time; when the folder has grown
 // over its limit, by a few parts in a hundred, the oldest of its own files go. Nothing here ever throws:
-// without a writable folder there is simply no cache.
+// without a writable folder there is no cache, of which the user is told once, with what to do about it.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ class BOLT_API DiskCache {
   std::string path(std::string_view key) const;
 
  private:
-  /// The folder's descriptor, or -1 after a warning if it is one that others may write.
+  /// The folder's descriptor, or -1: none was named, or, after a warning, there is none or others may write
+  /// it.
   int usable() const;
   bool is_time_to_trim(const Hash128& key, size_t written) const;
   void trim() const;

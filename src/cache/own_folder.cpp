@@ -8,6 +8,7 @@
 
 #include <cerrno>
 #include <climits>
+#include <cstring>
 #include <filesystem>
 #include <utility>
 #include <vector>
@@ -59,6 +60,7 @@ class FolderWalk {
   Descriptor take() { return std::move(at_); }
   std::string reached() const { return reached_.empty() ? "/" : reached_; }
   const std::string& refusal() const { return refusal_; }
+  const std::string& missing() const { return missing_; }
 
  private:
   void start() {
@@ -75,21 +77,25 @@ class FolderWalk {
 
   void step(const std::string& name) {
     struct stat info{};
-    if (fstat(at_.get(), &info) != 0) return fail();
+    if (fstat(at_.get(), &info) != 0) return fail(name, errno);
     if (const std::string wrong = exchangeable(info); !wrong.empty()) return refuse(reached(), wrong);
-    Descriptor next = enter(name);
-    if (!next || fstat(next.get(), &info) != 0) return fail();
+    int error = 0;
+    Descriptor next = enter(name, error);
+    if (!next) return fail(name, error);
+    if (fstat(next.get(), &info) != 0) return fail(name, errno);
     if (S_ISLNK(info.st_mode)) return follow(next, info, name);
-    if (!S_ISDIR(info.st_mode)) return fail();
+    if (!S_ISDIR(info.st_mode)) return fail(name, ENOTDIR);
     at_ = std::move(next);
     reached_ += "/" + name;
   }
 
-  Descriptor enter(const std::string& name) {
+  Descriptor enter(const std::string& name, int& error) {
     constexpr int kHow = O_PATH | O_NOFOLLOW | O_CLOEXEC;
     Descriptor next(openat(at_.get(), name.c_str(), kHow));
-    if (next || errno != ENOENT) return next;
-    mkdirat(at_.get(), name.c_str(), 0700);  // somebody may be faster: what lies there then is looked at
+    error = errno;
+    if (next || error != ENOENT) return next;
+    // Somebody may be faster: what lies there then is looked at.
+    if (mkdirat(at_.get(), name.c_str(), 0700) != 0) error = errno;
     return Descriptor(openat(at_.get(), name.c_str(), kHow));
   }
 
@@ -98,17 +104,21 @@ class FolderWalk {
       return refuse(reached_ + "/" + name, wrong);
     char target[PATH_MAX];
     const ssize_t length = readlinkat(link.get(), "", target, sizeof target);
-    if (length <= 0 || ++links_ > kMostLinks) return fail();
+    if (length <= 0) return fail(name, errno);
+    if (++links_ > kMostLinks) return fail(name, ELOOP);
     const std::string_view text(target, static_cast<size_t>(length));
     push(text);
     if (text[0] == '/') start();
   }
 
-  void fail() { at_ = Descriptor(); }
+  void fail(const std::string& name, int error) {
+    at_ = Descriptor();
+    missing_ = reached_ + "/" + name + " cannot be opened or made (" + std::strerror(error) + ")";
+  }
   void refuse(const std::string& what, const std::string& why) { refusal_ = what + " " + why; }
 
   Descriptor at_;
-  std::string reached_, refusal_;
+  std::string reached_, refusal_, missing_;
   std::vector<std::string> left_;
   int links_ = 0;
 };
@@ -133,6 +143,7 @@ OwnFolder::OwnFolder(const std::string& path) {
   FolderWalk walk(whole.string());
   const bool there = walk.run();
   refusal_ = walk.refusal();
+  missing_ = walk.missing();
   if (!there) return;
   folder_ = walk.take();
   if (fstat(folder_.get(), &opened_) != 0) folder_ = Descriptor();

@@ -48,8 +48,10 @@ class BOLT_API OwnFolder {
   /// Opens it; what is missing of it and above it is made with mode 0700.
   explicit OwnFolder(const std::string& path);
 
-  /// -1: there is none, which is nobody's fault if there is no refusal.
+  /// -1: there is none, because of a refusal or of what missing() says.
   int descriptor() const { return folder_.get(); }
+  /// Why it could not be opened or made, though nothing was refused; "": it is there, or none was named.
+  const std::string& missing() const { return missing_; }
   /// Why it must not be used, asked before each use: a program that turns into a daemon closes every
   /// descriptor, and the number may then be of another folder; and rights change.
   std::string refusal() const;
@@ -59,7 +61,7 @@ class BOLT_API OwnFolder {
  private:
   Descriptor folder_;
   struct stat opened_{};
-  std::string refusal_;
+  std::string refusal_, missing_;
 };
 
 }  // namespace bolt::cache

@@ -141,8 +141,11 @@ TEST(DiskCache, AFullDiskLeavesNothingHalfWritten) {
     std::signal(SIGXFSZ, SIG_IGN);
     const rlimit little{4096, 4096};  // as a full disk does: a part is written, and then no more
     setrlimit(RLIMIT_FSIZE, &little);
-    cache.write("large", std::string(10000, 'x'));
-    _exit(cache.read("small") == "bytes" && !cache.read("large") ? 0 : 1);
+    std::vector<std::string> warnings;
+    on_warning([&](const std::string& text) { warnings.push_back(text); });
+    for (int i = 0; i < 2; ++i) cache.write("large", std::string(10000, 'x'));
+    const bool told = warnings.size() == 1 && warnings[0].find("File too large") != std::string::npos;
+    _exit(told && cache.read("small") == "bytes" && !cache.read("large") ? 0 : 1);
   }
   int status = 0;
   waitpid(child, &status, 0);
@@ -150,10 +153,20 @@ TEST(DiskCache, AFullDiskLeavesNothingHalfWritten) {
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 1);
 }
 
-TEST(DiskCache, WithoutAFolderThereIsNone) {
-  const DiskCache cache("/proc/no/such/folder", 1 << 20);
-  cache.write("key", "bytes");
-  EXPECT_FALSE(cache.read("key"));
+TEST(DiskCache, WithoutAFolderThereIsNoneAndItsUserIsTold) {
+  Folder folder;
+  overwrite(folder.path() + "/file", "no folder");
+  for (const std::string& path : {std::string("/proc/no/such/folder"), folder.path() + "/file"}) {
+    std::vector<std::string> warnings;
+    on_warning([&](const std::string& text) { warnings.push_back(text); });
+    const DiskCache cache(path, 1 << 20);
+    cache.write("key", "bytes");
+    EXPECT_FALSE(cache.read("key"));
+    ASSERT_EQ(warnings.size(), 1u);
+    EXPECT_NE(warnings[0].find("cannot be opened or made ("), std::string::npos) << warnings[0];
+    EXPECT_NE(warnings[0].find("TORCHBOLT_CACHE_DIR"), std::string::npos) << warnings[0];
+  }
+  on_warning(nullptr);
 }
 
 }  // namespace

@@ -158,8 +158,9 @@ TEST_F(OwnFolderTest, FollowsOnlyLinksOfItsUserOnTheRoad) {
     cache.write(name, "bytes");
     EXPECT_EQ(DiskCache(below("real"), kLimit).read(name), "bytes");
   }
-  EXPECT_FALSE(DiskCache(below("round"), kLimit).read("key"));  // and comes to an end
   EXPECT_TRUE(warnings.empty());
+  EXPECT_FALSE(DiskCache(below("round"), kLimit).read("key"));  // and comes to an end
+  expect_one_warning("Too many levels of symbolic links");
   BOLT_NEEDS_ROOT();
   ASSERT_EQ(lchown(below("link").c_str(), kMallory, kMallory), 0);
   expect_refused(below("link"), below("link") + " belongs to another user");
@@ -286,7 +287,8 @@ TEST_F(OwnFolderTest, OfRootIsReadByOthersAndNotWritten) {
   EXPECT_TRUE(as_user(kVictim, [&] {
     const DiskCache cache(below("cache"), kLimit);
     cache.write("more", "bytes");
-    return cache.read("key") == "good" && !cache.read("more") && warnings.empty();
+    return cache.read("key") == "good" && !cache.read("more") && warnings.size() == 1 &&
+           warnings[0].find("Permission denied") != std::string::npos;
   }));
 }
 
