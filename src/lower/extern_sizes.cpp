@@ -105,6 +105,9 @@ ResultSizes index(const Call& c) {
 /// A row for each element that is not 0. How many is data: the caller puts a symbol there.
 ResultSizes nonzero(const Call& c) { return all_results(c, {0, c.rank("self")}); }
 
+/// A number for each place that is counted.
+ResultSizes bincount(const Call& c) { return all_results(c, {0}); }
+
 /// As many rows as a number says, without columns.
 ResultSizes size_of_data(const Call& c) { return all_results(c, {0, 0}); }
 
@@ -310,6 +313,7 @@ const std::vector<SizeRule>& rules() {
       {index, {"index"}},
       {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
       {nonzero, {"nonzero"}},
+      {bincount, {"bincount"}},
       {unique, {"_unique2", "unique_consecutive"}},
       {im2col, {"im2col"}},
       {istft, {"istft"}},

@@ -4,7 +4,9 @@
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/index.h>
 #include <ATen/ops/nonzero.h>
+#include <ATen/ops/ones_like.h>
 #include <ATen/ops/unbind.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 
 #include <algorithm>
@@ -57,13 +59,33 @@ void find_places(const at::Tensor& x, c10::IValue& argument) {
   argument = indices;
 }
 
+/// How often each number below `count` is among these, if all are: undefined, if not.
+at::Tensor counted_below(const at::Tensor& places, int64_t count) {
+  if (places.dim() != 1 || places.numel() == 0 || !c10::isIntegralType(places.scalar_type(), false))
+    return {};
+  // Bytes cannot be compared with a count that is none.
+  auto all_are = [&](const at::Tensor& found) { return found.ge(0).logical_and(found.lt(count)).all(); };
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    if (!all_are(places.to(at::kLong)).item().toBool()) return {};
+  }
+  const at::Tensor found = places.to(at::kLong);
+  expect(all_are(found), true, "what torch.bincount counts is below minlength");
+  return at::zeros({count}, found.options()).index_add(0, found, at::ones_like(found));
+}
+
 }  // namespace
 
 bool selects_by_mask(const OperatorFacts& facts, const torch::jit::Stack& stack) {
   return facts.selects && has_mask(stack[first_argument(facts, stack) + 1]);
 }
 
-bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
+bool types_rest_on_data(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                        const torch::jit::Stack& stack) {
+  return op.operator_name().name == "aten::bincount" && !stack[first_argument(facts, stack) + 1].isNone();
+}
+
+bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
   const size_t begin = first_argument(facts, *stack);
   auto give = [&](c10::IValue result) {
@@ -74,6 +96,11 @@ bool select_by_places(const c10::OperatorHandle& op, const OperatorFacts& facts,
   const at::Tensor first = (*stack)[begin].toTensor();
   if (name == "aten::where" || name == "aten::nonzero_numpy") return give(places(first));
   if (name == "aten::argwhere") return give(at::nonzero(first));
+  if (const c10::IValue& least = stack->back();
+      name == "aten::bincount" && least.isInt() && least.toInt() > 0) {
+    const at::Tensor counted = counted_below(first, least.toInt());
+    return counted.defined() && give(counted);
+  }
   if (name == "aten::masked_select") {
     const at::Tensor mask = (*stack)[begin + 1].toTensor();
     if (mask.scalar_type() != at::kBool) return false;

@@ -62,6 +62,7 @@ constexpr FactByName kRows[] = {
     {"aten::masked_select", "", &OperatorFacts::finds_sizes},
     {"aten::_unique2", "", &OperatorFacts::finds_sizes},
     {"aten::unique_consecutive", "", &OperatorFacts::finds_sizes},
+    {"aten::bincount", "", &OperatorFacts::finds_sizes},
     {"torchbolt::size_of_data", "", &OperatorFacts::finds_sizes},
     {"aten::index_add", kAny, &OperatorFacts::keeps_sizes},
     {"aten::index_copy", kAny, &OperatorFacts::keeps_sizes},

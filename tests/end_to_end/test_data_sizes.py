@@ -27,6 +27,10 @@ PROGRAMS = {
     "pack_padded": lambda m: packed(m).data * 2,
     "pad_packed": lambda m: pad_packed_sequence(packed(m), batch_first=True)[0] * 2,
     "bincount": lambda m: torch.bincount(m) * 2,
+    "bincount_below": lambda m: torch.bincount(m, minlength=8) * 2,
+    "bincount_beyond": lambda m: torch.bincount(m + 3, minlength=2) * 2,
+    "bincount_of_bytes": lambda m: torch.bincount(m.to(torch.uint8), minlength=300) * 2,
+    "bincount_with_weights": lambda m: torch.bincount(m, torch.arange(6.0), minlength=8) * 2,
     "unique": lambda m: [t * 2 for t in torch.unique(m, return_counts=True)],
     "repeat_interleave": lambda m: torch.repeat_interleave(torch.arange(6.0), m) * 2,
     "argwhere": lambda m: torch.argwhere(m > 1) * 2,
@@ -138,6 +142,7 @@ def joined(x):
 IN_ONE_REGION = {
     "mixture": mixture, "two halves": two_halves, "written": written, "of a column": of_a_column, "unique": unique,
     "asked for": asked_for, "attention": attention, "reshaped": reshaped, "outer": outer, "joined": joined,
+    "counted": lambda x: (torch.bincount(x[x > 0].long(), minlength=9) + 1, torch.bincount((x[:, 0].abs() * 9).long() + 2)),
     "reduced": lambda x: (x[x > 0].mean(), x[x > 0].var(), selected(x).sum(0)),
     "largest": lambda x: x[x[:, 0] > -9].amax(0),
     "softmax": lambda x: (selected(x).softmax(0), selected(x).softmax(1)),
