@@ -173,7 +173,7 @@ TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout&
 
 at::Tensor Writer::recorded_fake(TensorId id) {
   const TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
-  if (!info.plain || info.zero) refuse("a tensor that is not plain strided memory");
+  if (!info.plain || info.zero || info.is_noted()) refuse("a tensor that is not plain strided memory");
   if (info.data_sized) refuse("gradients of tensors as large as their data say");
   const c10::Storage& storage = storage_of_run(info.storage);
   TensorInfo& known = joint_.tape.tensors[static_cast<size_t>(id)];

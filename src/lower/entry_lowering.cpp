@@ -152,9 +152,21 @@ bool EntryLowering::changes_device(const Entry& e) const {
   return false;
 }
 
+/// x.mH, of complex numbers: no steps say so. Only a copy loses the note, since values are what is seen.
+bool EntryLowering::changes_notes(const Entry& e) const {
+  const TensorInfo& from = w_.tape.tensors[first_tensor(e)];
+  for (TensorId id : results(e)) {
+    if (id < 0) continue;
+    const TensorInfo& to = w_.tape.tensors[id];
+    if (to.storage == from.storage && (to.conjugated != from.conjugated || to.negated != from.negated))
+      return true;
+  }
+  return false;
+}
+
 bool EntryLowering::lower_view(const Entry& e, const Lowering& row, Call& c) {
   auto steps = row.view(c);
-  if (!steps || changes_device(e)) return false;
+  if (!steps || changes_device(e) || changes_notes(e)) return false;
   const record::TensorIds ids = results(e);
   const Arg& first = e.args[0];
   const bool each = first.kind == Arg::Kind::TensorList && first.tensors.size() == ids.size();

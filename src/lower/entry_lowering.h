@@ -31,6 +31,7 @@ class EntryLowering {
   bool lower_zeros(const record::TensorIds& ids);
   bool lower_by_row(const record::Entry& e, const Lowering& row);
   bool changes_device(const record::Entry& e) const;
+  bool changes_notes(const record::Entry& e) const;
   bool lower_view(const record::Entry& e, const Lowering& row, Call& c);
   void pin_reshape(const Lowering& row, const Call& c, record::TensorId parent, record::TensorId result,
                    const ViewStep& step);

@@ -306,6 +306,8 @@ void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_s
     if (storages.count(w_.tape.tensors[made[i]].storage)) {
       w_.define_opaque(made[i], v, detached);
     } else {
+      // A view's is a copy, in which the conjugates stand.
+      if (w_.tape.tensors[made[i]].is_noted()) throw_unsupported("new memory that only notes its conjugates");
       w_.define_root(made[i], v);
       if (finds_sizes) found_values_[made[i]] = v;
     }

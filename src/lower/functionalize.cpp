@@ -37,6 +37,9 @@ Lowered functionalize(const record::Tape& recorded, const std::vector<record::Te
   for (const record::TensorInfo& t : tape.tensors)
     if (!t.plain) throw_unsupported("a tensor that is not plain strided memory");
   for (record::TensorId id : wanted)
+    if (tape.tensors[id].is_noted())
+      throw_unsupported("a tensor that only notes its conjugates is given out");
+  for (record::TensorId id : wanted)
     if (tape.tensors[id].zero) throw_unsupported("a tensor of zeros without memory is given out");
   Lowered out;
   out.graph = std::make_unique<graph::Graph>();

@@ -8,8 +8,7 @@
 
 namespace bolt::record {
 
-// Quantized and mkldnn tensors, and those that are only noted to be conjugated, are missing: chains of
-// operators on them are better replayed as a whole.
+// Quantized and mkldnn tensors are missing: chains of operators on them are better replayed as a whole.
 constexpr c10::DispatchKeySet kOtherKinds({c10::DispatchKey::Python, c10::DispatchKey::Sparse,
                                            c10::DispatchKey::SparseCsr, c10::DispatchKey::NestedTensor});
 

@@ -134,10 +134,9 @@ class Parser {
   }
   bool fact_of(TensorInfo& t, std::optional<TensorId>& over) {
     static constexpr std::pair<const char*, bool TensorInfo::*> kWords[] = {
-        {"zero", &TensorInfo::zero},
-        {"requires_grad", &TensorInfo::requires_grad},
-        {"chosen", &TensorInfo::chosen},
-        {"data_sized", &TensorInfo::data_sized}};
+        {"zero", &TensorInfo::zero},       {"conjugated", &TensorInfo::conjugated},
+        {"negated", &TensorInfo::negated}, {"requires_grad", &TensorInfo::requires_grad},
+        {"chosen", &TensorInfo::chosen},   {"data_sized", &TensorInfo::data_sized}};
     for (const auto& [word, flag] : kWords)
       if (in_.accept(word)) return t.*flag = true;
     if (in_.accept("over"))

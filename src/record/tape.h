@@ -43,11 +43,16 @@ struct TensorInfo {
   bool requires_grad = false;  // when first seen
   bool plain = true;           // strided, dense implementation, no subclass, not quantised/sparse/nested
   bool zero = false;           // made by an operator, of nothing but zeros, and without memory to show them
+  bool conjugated = false;     // a view that only notes that its memory holds the conjugates,
+  bool negated = false;        // or the opposites
   int input = -1;              // >= 0: came from outside; index into Tape::inputs
   int producer = -1;           // entry that made it; -1 for inputs, and where it was taken back
   uint64_t data_dims = 0;      // a bit for each size that is data: the operator that made it found it out
   bool data_sized = false;     // its sizes may rest on such sizes
   bool chosen = false;         // an input that sizes and numbers say which it is (guard::Access::chosen)
+
+  /// Its memory holds other numbers than it does.
+  bool is_noted() const { return conjugated || negated; }
 };
 
 /// An argument: an IValue in which tensors are replaced by ids.

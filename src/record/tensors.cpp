@@ -21,17 +21,21 @@ bool are(at::IntArrayRef values, const Dims& dims) {
 /// Forward-mode gradients know some tangents to be zero.
 bool is_zero(const at::Tensor& t) { return t.layout() == c10::kStrided && t._is_zerotensor(); }
 
-}  // namespace
+constexpr c10::DispatchKeySet kNoted({c10::DispatchKey::Conjugate, c10::DispatchKey::Negative});
 
-bool is_plain(const at::Tensor& t) {
+/// Plain but for what it notes of its memory.
+bool is_memory_seen_so(const at::Tensor& t) {
   constexpr c10::DispatchKeySet kOthers(
       {c10::DispatchKey::NestedTensor, c10::DispatchKey::Python, c10::DispatchKey::Quantized,
-       c10::DispatchKey::Conjugate, c10::DispatchKey::Negative, c10::DispatchKey::ZeroTensor,
-       c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper,
-       c10::DispatchKey::Functionalize});
+       c10::DispatchKey::ZeroTensor, c10::DispatchKey::FuncTorchBatched,
+       c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
   return !t.key_set().has_any(kOthers) && t.has_storage() &&
          t.unsafeGetTensorImpl()->layout() == c10::kStrided;
 }
+
+}  // namespace
+
+bool is_plain(const at::Tensor& t) { return !t.key_set().has_any(kNoted) && is_memory_seen_so(t); }
 
 bool Tensors::matches(const TensorInfo& info, const at::Tensor& t) const {
   if (info.dtype != t.scalar_type()) return false;
@@ -91,8 +95,9 @@ std::optional<TensorId> Tensors::find_same_memory(const at::Tensor& t) const {
     return std::nullopt;
   auto requires_grad = [&](size_t i) { return owners_[i].impl && owners_[i].impl->requires_grad(); };
   for (size_t i = tape_.tensors.size(); i-- > 0;)
-    if (tape_.tensors[i].plain && !is_gone(tape_.tensors[i]) && matches(tape_.tensors[i], t) &&
-        requires_grad(i) == t.requires_grad() && is_itself(static_cast<TensorId>(i)))
+    if (tape_.tensors[i].plain && !tape_.tensors[i].is_noted() && !is_gone(tape_.tensors[i]) &&
+        matches(tape_.tensors[i], t) && requires_grad(i) == t.requires_grad() &&
+        is_itself(static_cast<TensorId>(i)))
       return static_cast<TensorId>(i);
   return std::nullopt;
 }
@@ -119,7 +124,9 @@ TensorId Tensors::add(const at::Tensor& t, int entry) {
   info.dtype = t.scalar_type();
   info.device = t.device();
   info.zero = takes_zeros && entry >= 0 && is_zero(t);
-  info.plain = info.zero || is_plain(t);
+  // Of what comes from outside, nobody asks at each call whether it is noted so.
+  info.plain = info.zero || (entry < 0 ? is_plain(t) : is_memory_seen_so(t));
+  if (info.plain && entry >= 0) info.conjugated = t.is_conj(), info.negated = t.is_neg();
   if (!t.is_nested()) info.sizes = dims(t.sizes());
   info.requires_grad = t.requires_grad();
   info.producer = entry;

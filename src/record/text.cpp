@@ -97,6 +97,8 @@ class TapePrinter {
     if (t.offset) s += " at " + std::to_string(t.offset);
     if (!t.plain) s += " not_plain";
     if (t.zero) s += " zero";
+    if (t.conjugated) s += " conjugated";
+    if (t.negated) s += " negated";
     if (t.requires_grad) s += " requires_grad";
     if (t.chosen) s += " chosen";
     if (t.data_sized) s += " data_sized";

@@ -14,9 +14,10 @@ ROWS = Rows()
 # -- Complex numbers ---------------------------------------------------------------------------------------------------
 COMPLEX = randn(4, 4, dtype=torch.complex64)
 LAZY = {  # conj and imag are only noted on a tensor
-    "x.conj() * x": "not plain",
-    "x.conj()": "not plain",
-    "x.mH @ x": "not plain",
+    "x.conj()": "only notes",
+    "x.conj().imag": "only notes",
+    "torch.svd(x).V": "only notes",
+    "(x * 2).conj().mul_(2) + 1": "view",
     "x.imag.mul_(2)": "view",
     "torch.view_as_real(x)": "numbers of another type",
 }
@@ -29,7 +30,17 @@ for text in (
     "torch.view_as_complex(torch.view_as_real(x) * 2)",
     "x.conj() * x",
     "x.conj()",
+    "x.conj().imag",
     "x.mH @ x",
+    "x.mH.mH + 1, x.adjoint().conj() + 1, x.conj().conj()",
+    "x.conj().imag + x.conj().real",
+    "(x.conj()[1:, :2].T.reshape(-1), x.conj())[0] + 1",
+    "torch.cat([x.conj(), x]), torch.stack([x.mH, x]), x.conj().sum(0), x.conj().abs()",
+    "x.conj().resolve_conj() * 2, x.conj().clone(), x.mH.contiguous(), x.conj().imag.resolve_neg()",
+    "torch.linalg.solve(x.mH, x), torch.vdot(x[0].conj(), x[1]), x.conj().to(torch.complex128) * 1",
+    "torch.svd(x).V",
+    "(x * 2).conj().mul_(2) + 1",
+    "torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(x.real).conj()).real.relu()",
     "torch.fft.ifft(torch.fft.fft(x))",
     "torch.fft.fft2(x).abs().sum()",
     "x.exp().sum()",
@@ -49,6 +60,31 @@ for text in (
     "torch.polar(torch.ones_like(x), x)",
 ):
     ROWS.text(text, name=f"to complex: {text}", x=randn(4, 4), near=1e-4)
+
+
+@ROWS(COMPLEX, replays="whose base was written")
+def conjugates_of_what_is_written_later(x):
+    y = x * 2
+    seen = y.conj()
+    y.add_(1j)
+    return seen * 1
+
+
+@ROWS(COMPLEX)
+def conjugates_of_what_was(x):
+    y = x * 2
+    seen = y.conj() * 1
+    y.add_(1j)
+    return seen, y
+
+
+@ROWS(
+    calls=[(randn(n, 8, dtype=torch.complex64),) for n in (4, 6, 5, 7)],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
+)
+def conjugates_of_other_sizes(x):
+    return (x.conj() * x).real.sqrt() + 1
 
 
 @ROWS(randn(2, 6, 2, 8))

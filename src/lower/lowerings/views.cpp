@@ -487,7 +487,8 @@ void add_views(Table& t) {
   row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
   row(unsqueeze, {"unsqueeze"});
   row(identity, {"alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
-                 "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy"});
+                 "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy",
+                 "resolve_conj", "resolve_neg"});
   t["torchbolt::keep"] = {keep, nullptr};
   t["aten::detach"] = {.view = identity, .detaches = true};
   row(permute, {"permute"});
