@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import atexit
 import copy
+import functools
 import importlib
 import inspect
 import sys
@@ -200,6 +201,18 @@ class _Compiling:
     def call(self, cls, original):
         named = replace(self.options, name=self.options.name or f"{cls.__qualname__}.forward")
         return _compiled(cls.__call__, named, receiver=original)
+
+    def forward(self, cls, function, original):
+        named = replace(self.options, name=self.options.name or f"{cls.__qualname__}.forward")
+        compiled = _compiled(function, named, receiver=original)
+
+        # A function: torch.compile and torch.jit.script ask for the code of a module's `forward`.
+        @functools.wraps(function)
+        def forward(self, *args, **kwargs):
+            return compiled(self, *args, **kwargs)
+
+        forward.aot_compile = lambda *args, **kwargs: compiled.aot_compile  # where torch has it; says what there is
+        return forward
 
 
 def reset() -> None:

@@ -4,7 +4,8 @@
 One state, two objects: the module is seen through a subclass of its class whose `__call__` is another one. Both have
 the same dict, and the call runs with the original as `self`. A view says what the call is: a frozen object that can be
 pickled, with `call(cls, original)`, which gives a `__call__` in place of the class's own; `original` is the slot in
-which the object that is seen keeps the module it stands for.
+which the object that is seen keeps the module it stands for. If it has a `forward(cls, function, original)`, that gives
+the function in place of a `forward` that is called by its name.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import copy
 import functools
 import sys
+import types
 
 # (module class, view) -> the subclass: instances of one class share programs.
 _classes: dict[tuple, type] = {}
@@ -89,6 +91,23 @@ class _SeenModule:
         return seen_through(copy.copy(self._torchbolt_original), self._torchbolt_view)
 
 
+class _Forward:
+    """`forward` of such modules. Which function it stands for is asked each time: graph modules are given others."""
+
+    def __init__(self, cls, view, original):
+        self.cls, self.view, self.original, self.made = cls, view, original, {}
+
+    def __get__(self, seen, owner):
+        function = self.cls.forward
+        if not isinstance(function, types.FunctionType):
+            return function if seen is None else super(owner, seen).forward
+        if seen is None:
+            return function
+        if function not in self.made:
+            self.made[function] = self.view.forward(self.cls, function, self.original)
+        return types.MethodType(self.made[function], seen)
+
+
 class _WithOriginal(_SeenModule):
     """The original is in a slot, because the dict is the original's too. The slot is here and not in each class: Python
     lets objects change only to classes of the same layout."""
@@ -114,5 +133,8 @@ def _subclass(cls, view):
     except TypeError:  # the user's class has slots too
         sub = meta(cls.__name__, (_SeenModule, cls), {**own, "__slots__": _WithOriginal.__slots__})
     _classes[cls, view] = sub
-    type.__setattr__(sub, "__call__", view.call(cls, sub._torchbolt_original))
+    original = sub._torchbolt_original
+    type.__setattr__(sub, "__call__", view.call(cls, original))
+    if hasattr(view, "forward") and hasattr(cls, "forward"):
+        type.__setattr__(sub, "forward", _Forward(cls, view, original))
     return sub

@@ -141,6 +141,36 @@ def test_module_shares_state(net):
     assert repr(compiled) == repr(net)
 
 
+def test_forward_called_by_its_name_is_compiled():
+    """As in torch, whose compiled modules run what is compiled for `forward`, too; without hooks, as eager's does."""
+
+    class Net(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.calls = 0
+
+        def forward(self, x, scale=2):
+            self.calls += 1
+            return x.sin() * scale
+
+    net, x = Net(), torch.randn(3)
+    compiled = torchbolt.compile(net)
+    torchbolt.reset()
+    for _ in range(3):
+        torch.testing.assert_close(compiled.forward(x, scale=3), x.sin() * 3)
+    assert net.calls == 3 and torchbolt.stats()["recordings"] > 0
+    assert list(inspect.signature(compiled.forward).parameters) == ["x", "scale"]
+    assert compiled.forward.__self__ is compiled and net.forward.__func__ is Net.forward
+    torch.testing.assert_close(torch.jit.trace(compiled, (x,))(x), x.sin() * 2)
+    torch.testing.assert_close(torch.compile(compiled, backend="eager")(x), x.sin() * 2)
+    compiled.forward = torchbolt.compile(compiled.forward)
+    torch.testing.assert_close(compiled(x), x.sin() * 2)
+    net.forward = lambda x: x + 1  # of this module alone
+    torch.testing.assert_close(compiled.forward(x), x + 1)
+    with pytest.raises(AttributeError, match=r"Net.forward has no attribute 'aot_compile': torchbolt.save"):
+        torchbolt.compile(Net(), fullgraph=True).forward.aot_compile(((x,), {}))
+
+
 def test_two_instances_share_a_program():
     one, two = Net(), Net()
     a, b = torchbolt.compile(one), torchbolt.compile(two)
