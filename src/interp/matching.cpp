@@ -74,6 +74,18 @@ bool match_positional(Semantics& s, Frame& frame, PyObject* subject, PyObject* c
   return ok;
 }
 
+/// As a call of the built-in, since whoever watches knows what that reads. -1: error.
+int is_instance(Semantics& s, Frame& frame, PyObject* subject, PyObject* cls) {
+  static PyObject* const builtins = PyImport_ImportModule("builtins");
+  static PyObject* const function = builtins ? PyObject_GetAttrString(builtins, "isinstance") : nullptr;
+  if (!function) return PyObject_IsInstance(subject, cls);
+  PyObject* args[] = {subject, cls};
+  PyObject* answer = s.call(frame, function, args, 2, nullptr);
+  const int is = answer ? PyObject_IsTrue(answer) : -1;
+  Py_XDECREF(answer);
+  return is;
+}
+
 /// What a pattern that did not match gives: None, or null if an exception is set.
 PyObject* no_match() { return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None); }
 
@@ -85,7 +97,7 @@ PyObject* Semantics::match_class(Frame& frame, PyObject* subject, PyObject* cls,
     PyErr_SetString(PyExc_TypeError, "called match pattern must be a class");
     return nullptr;
   }
-  if (PyObject_IsInstance(subject, cls) <= 0) return no_match();
+  if (is_instance(*this, frame, subject, cls) <= 0) return no_match();
   PyObject* seen = PySet_New(nullptr);
   PyObject* values = PyList_New(0);
   bool ok = seen && values;

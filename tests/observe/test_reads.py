@@ -416,6 +416,16 @@ C(
     "d[0]=5",
     "d.append(1)",
 )
+C(
+    "class P:\n    __match_args__ = ('k', 'j')\nclass Q(P):\n    pass\np = P()\np.k, p.j = 2, 3",
+    "match p:\n    case Q(): return x*9\n    case P(2, j): return x*j\n    case P(k=v): return x*v\n    case _: return x*7",
+    "p.j = 4",
+    "p.k = 5",
+    "p.k = 2",
+    "P.__match_args__ = ('k', 'k2')",
+    "del p.k",
+    "p.__class__ = Q",
+)
 C("s={2,3}", "x*(2 if 2 in s else 3)", "s.remove(2)", "s.add(2)")
 C("s={2,3}", "x*len(s)", "s.remove(2)")
 C("s={2,3}", "x*sum(s)", "s.remove(2)")

@@ -609,6 +609,15 @@ def dataclass_from_outside(x):
     return x * CONFIG.width * CONFIG.scale + len(CONFIG.names) + CONFIG.area, CONFIG.color is Color.RED
 
 
+@ROWS(("scale", randn(4), CONFIG))
+def class_patterns_on_what_is_given(command):
+    match command:
+        case (int(), torch.Tensor(), Config()):
+            return 1
+        case (str(name), torch.Tensor() as x, Config(width=int(w), color=Color.RED | Color.BLUE, scale=scale)):
+            return x * w * scale + len(name)
+
+
 @ROWS(randn(4))
 def dataclass_made_inside(x):
     c = Config(width=x.shape[0], scale=2.0)

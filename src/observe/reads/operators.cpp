@@ -308,7 +308,6 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
 PyObject* Recording::match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
                                  PyObject* names) {
   if (on) world.use_all();
-  if (on && world.find(subject) && !guard::is_leaf(subject)) end_here(frame, Why::matched);
   return Semantics::match_class(frame, subject, cls, n, names);
 }
 
