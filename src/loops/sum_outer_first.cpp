@@ -17,9 +17,9 @@ using graph::Value;
 
 /// A GPU reads memory in pieces of so many bytes.
 constexpr int64_t kPiece = 32;
-/// On an H200, a norm over groups of 4 channels goes at .06 of a copy's speed, of 8 at .2, of 16 at .4; the four
-/// more launches cost 8 us. So the two ways take as long at a million elements in groups of 4, at two of 8, and
-/// groups that are a whole piece stay.
+/// On an H200, a norm over groups of 4 channels goes at .06 of a copy's speed, of 8 at .2, of 16 at .4; the
+/// four more launches cost 8 us. So the two ways take as long at a million elements in groups of 4, at two of
+/// 8, and groups that are a whole piece stay.
 constexpr int64_t kElementsByChannel = int64_t{1} << 18;
 /// Fewer pixels are no column worth the name.
 constexpr int64_t kLeastOutside = 64;
