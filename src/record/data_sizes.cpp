@@ -209,7 +209,6 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
   return true;
 }
 
-/// True: `op` is item(), and what it gives stands for the tensor.
 /// Is it made of numbers in the code alone (`ends[0] - begins[-1]` of what arange gave)? Then it holds the
 /// same in each call.
 bool Recorder::is_constant(TensorId id) const {
@@ -219,6 +218,7 @@ bool Recorder::is_constant(TensorId id) const {
          });
 }
 
+/// True: `op` is item(), and what it gives stands for the tensor.
 bool Recorder::lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack) {
   if (!lends_items || op.operator_name().name != "aten::item") return false;

@@ -158,7 +158,8 @@ Results native_group_norm(Call& c) {
   const Syms split = in_groups(c, x), kept{split[0], split[1]};
   Term apart = x.reshaped(split);
   Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
-  Term y = affine(c, f, (m.mean - apart) * -m.rstd, group_shape(split)).reshaped(x.sizes());  // as below
+  // Written the other way round, as in batch_norm_in_training.
+  Term y = affine(c, f, (m.mean - apart) * -m.rstd, group_shape(split)).reshaped(x.sizes());
   return {f.result(y), f.result(m.mean.reshaped(kept), 1), f.result(m.rstd.reshaped(kept), 2)};
 }
 
