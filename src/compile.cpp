@@ -87,7 +87,8 @@ class RegionCompilation {
       step = begin_step(r_, sizes_);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
-      const bool goes_on = !autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants)).empty();
+      const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants), false);
+      const bool goes_on = !cuts.places.empty();
       return goes_on ? differentiated() : replayed(error.what(), true);
     }
     return step(compiled(true));

@@ -18,8 +18,8 @@ using record::TensorInfo;
 
 class Cutting {
  public:
-  Cutting(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own)
-      : run_(run), leads_(run.entries.size()) {
+  Cutting(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own, bool joins)
+      : run_(run), wanted_(wanted), joins_(joins), leads_(run.entries.size()) {
     find_differentiable();
     auto add = [&](TensorId id) {
       if (is_input(id) ? rewritten_.contains(storage(id)) : is_differentiable(id)) results_.insert(id);
@@ -30,7 +30,7 @@ class Cutting {
       if (!own.contains(info(id).input)) add(id);
   }
 
-  std::vector<size_t> cuts() {
+  Cuts cuts() {
     const size_t passed = behind_passes();
     if (passed == 0 && results_.size() < 2) return {};
     find_leading();
@@ -38,10 +38,17 @@ class Cutting {
     if (passed > 0 && goes_on == leads_.end()) return {};
     const size_t begin = passed == 0 ? 0 : static_cast<size_t>(goes_on - leads_.begin());
     std::vector<Span> spans;
-    for (TensorId id : results_)
-      if (const auto span = span_of(id); span && span->first > begin) spans.push_back(*span);
-    std::vector<size_t> all = cuts_in(std::move(spans));
-    if (passed > 0) all.insert(all.begin(), begin);
+    Cuts all;
+    for (TensorId id : results_) {
+      const auto span = span_of(id);
+      if (!span || span->first <= begin) continue;
+      if (joins_ && passed == 0 && may_be_inner(id))
+        all.inner.insert(id);
+      else
+        spans.push_back(*span);
+    }
+    all.places = cuts_in(std::move(spans));
+    if (passed > 0) all.places.insert(all.places.begin(), begin);
     return all;
   }
 
@@ -123,6 +130,13 @@ class Cutting {
     }
   }
 
+  /// It is what its operator made, whose memory no other result shows and nothing is written to afterwards.
+  bool may_be_inner(TensorId id) const {
+    if (is_input(id) || behind_writes(id) != static_cast<size_t>(info(id).producer) + 1) return false;
+    return std::ranges::none_of(
+        wanted_, [&](TensorId other) { return other >= 0 && other != id && storage(other) == storage(id); });
+  }
+
   std::optional<Span> span_of(TensorId result) const {
     std::unordered_set<TensorId> shows = {result};
     const size_t first = behind_last_write(result, shows);
@@ -145,15 +159,21 @@ class Cutting {
   /// of what was written, unless it is itself one: then all are views of the same tensor.
   size_t behind_last_write(TensorId result, std::unordered_set<TensorId>& shows) const {
     const size_t made = is_input(result) ? 0 : static_cast<size_t>(info(result).producer) + 1;
-    size_t behind = made;
-    for (size_t i = made; i < run_.entries.size(); ++i)
-      for_each_written(run_.entries[i], [&](TensorId id) {
-        if (storage(id) == storage(result)) behind = i + 1;
-      });
+    const size_t behind = behind_writes(result);
     if (behind == made || (!is_input(result) && is_view(result))) return behind;
     for (size_t i = made; i < behind; ++i)
       for_each_tensor(run_.entries[i].results, [&](TensorId id) {
         if (storage(id) == storage(result)) shows.insert(id);
+      });
+    return behind;
+  }
+
+  /// The entry behind the last that writes to its memory, its maker counting as one.
+  size_t behind_writes(TensorId result) const {
+    size_t behind = is_input(result) ? 0 : static_cast<size_t>(info(result).producer) + 1;
+    for (size_t i = behind; i < run_.entries.size(); ++i)
+      for_each_written(run_.entries[i], [&](TensorId id) {
+        if (storage(id) == storage(result)) behind = i + 1;
       });
     return behind;
   }
@@ -172,6 +192,8 @@ class Cutting {
   }
 
   const Tape& run_;
+  const std::vector<TensorId>& wanted_;
+  const bool joins_;
   std::unordered_set<int> written_;       ///< storages, by entries that autograd follows
   std::unordered_set<int> rewritten_;     ///< those of them that have another history behind such an entry
   std::unordered_set<TensorId> results_;  ///< that are made inside, or rewritten, and differentiable
@@ -180,8 +202,8 @@ class Cutting {
 
 }  // namespace
 
-std::vector<size_t> cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own) {
-  return Cutting(run, wanted, own).cuts();
+Cuts cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own, bool joins) {
+  return Cutting(run, wanted, own, joins).cuts();
 }
 
 }  // namespace bolt::autograd

@@ -39,6 +39,9 @@ Flow::Flow(const Joint& joint, const Prices& prices)
     storage.held |= i >= joint.passing.size() || !joint.passing[i];
     storage.keepable |= joint.keepable.empty() || (i < joint.keepable.size() && joint.keepable[i]);
   }
+  for (const Inner& inner : joint.inner)
+    if (!inner.is_given)
+      storages[static_cast<size_t>(storage_of(joint.tape.inputs[joint.tangents + inner.tangent]))].bytes = 0;
   for (TensorId id : joint.outputs)
     if (id >= 0) storages[static_cast<size_t>(storage_of(id))].output = true;
   find_checkpoints();

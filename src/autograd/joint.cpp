@@ -38,6 +38,7 @@ class Making {
         wanted_(asked.wanted),
         parts_(asked.parts),
         own_(asked.own),
+        inner_(asked.inner),
         joint_(joint),
         trial_(trial),
         writer_(run_, joint, trial) {}
@@ -161,12 +162,16 @@ class Making {
       joint_.leaves.push_back(follows && results[i].is_leaf());
       joint_.differentiable.push_back(follows && !joint_.leaves[i]);
     }
+    size_t inner = 0;
     for (const at::Tensor& of : differentiated(results)) {
       const TensorId id = writer_.id_of(of);
       if (std::ranges::find(joint_.tangent_of, id) != joint_.tangent_of.end()) continue;
       joint_.tangent_of.push_back(id);
-      roots.push_back({variables::gradient_edge(of), writer_.tangent(of)});
+      roots.push_back({variables::gradient_edge(of), writer_.tangent(of), is_inner(of, results)});
+      inner += roots.back().is_inner;
     }
+    if (inner < count_inner())
+      throw_unsupported("a result that others are made of, and that is seen as a part of another");
     for (size_t input : joint_.rewritten) {
       joint_.tangent_of.push_back(run_.inputs[input]);
       roots.push_back({variables::gradient_edge(fakes_[input]), writer_.tangent(fakes_[input])});
@@ -177,8 +182,27 @@ class Making {
           at_ = entry_of(node);
           writer_.go_on_at(at_ ? run_.entries[*at_].loc : -1);
         },
-        [&](const at::Tensor& leaf) { return is_hidden(leaf); });
+        [&](const at::Tensor& leaf) { return is_hidden(leaf); },
+        [&](size_t root, const at::Tensor& through, const at::Tensor& whole, const std::vector<bool>& from) {
+          if (through.defined())
+            joint_.inner.push_back({root, writer_.id_of(through), writer_.id_of(whole), from});
+        });
     at_.reset();
+    std::ranges::sort(joint_.inner, {}, &Inner::tangent);
+  }
+
+  /// It has a tangent of its own, then, and not that of what it is a part of.
+  bool is_inner(const at::Tensor& of, const std::vector<at::Tensor>& results) const {
+    for (size_t i = 0; i < results.size(); ++i)
+      if (inner_.contains(wanted_[i]) && results[i].is_same(of)) return true;
+    return false;
+  }
+
+  size_t count_inner() const {
+    std::set<TensorId> all;
+    for (size_t i = 0; i < wanted_.size(); ++i)
+      if (joint_.differentiable[i] && inner_.contains(wanted_[i])) all.insert(wanted_[i]);
+    return all.size();
   }
 
   /// A leaf that the run made and hands out in no way (`x = pixels[:, None]; x.requires_grad = True`, which
@@ -233,6 +257,7 @@ class Making {
   const std::vector<TensorId>& wanted_;
   const std::set<TensorId>& parts_;
   const std::set<int>& own_;
+  const std::set<TensorId>& inner_;
   Joint& joint_;
   Trial* trial_;  ///< null: it is as in the recorded run
   Writer writer_;
@@ -257,9 +282,9 @@ auto in_no_pass(Body body) {
 }  // namespace
 
 Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std::set<TensorId>& parts,
-                 const Varying& dynamic, const std::set<int>& own) {
-  if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic, own); });
-  const Asked asked{run, wanted, parts, own};
+                 const Varying& dynamic, const std::set<int>& own, const std::set<TensorId>& inner) {
+  if (in_a_pass()) return in_no_pass([&] { return make_joint(run, wanted, parts, dynamic, own, inner); });
+  const Asked asked{run, wanted, parts, own, inner};
   Joint joint;
   Making making(asked, joint, nullptr);
   auto fail = [&](const std::string& why) {

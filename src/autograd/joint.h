@@ -27,6 +27,17 @@ struct Asked {
   const std::vector<record::TensorId>& wanted;
   const std::set<record::TensorId>& parts;
   const std::set<int>& own;  ///< inputs that the run made of numbers, which are none of the caller's
+  const std::set<record::TensorId>& inner;  ///< see Inner
+};
+
+/// A wanted tensor that other wanted ones are made of: the logits beside the loss. A pass comes to it through
+/// those, from outside, or both.
+struct Inner {
+  size_t tangent = 0;             ///< from outside
+  record::TensorId through = -1;  ///< what comes through the others
+  record::TensorId whole = -1;    ///< the sum of both, which goes on
+  std::vector<bool> from;         ///< by tangent: it leads there, and so through
+  bool is_given = false;          ///< as a rule something comes from outside; else its tangent is not there
 };
 
 /// What differs between calls of a run.
@@ -52,6 +63,7 @@ struct Joint {
   std::vector<record::TensorId> tangent_of;
   std::vector<record::TensorId> outputs;  ///< the wanted tensors
   std::vector<bool> differentiable;       ///< by output: it requires a gradient
+  std::vector<Inner> inner;
   /// By output: a leaf that the run made (requires_grad_()), from which no gradient goes on.
   std::vector<bool> leaves;
   /// Inputs, by their index, to which the run writes what autograd follows: afterwards they have a history
@@ -87,10 +99,11 @@ class NotFollowed : public Error {
 /// Throws Error(Unsupported), with the reason, for what cannot be said so: gradients that rest on numbers out
 /// of tensors, Python's own functions; NotFollowed, where that is a single operator's. What is not `dynamic`
 /// is as in the recorded run.
-/// `parts`: wanted tensors that the gradient is taken of as a part of what they show. `own`: see Asked.
+/// `parts`: wanted tensors that the gradient is taken of as a part of what they show. `own`, `inner`: see
+/// Asked.
 Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& wanted,
                  const std::set<record::TensorId>& parts = {}, const Varying& dynamic = {},
-                 const std::set<int>& own = {});
+                 const std::set<int>& own = {}, const std::set<record::TensorId>& inner = {});
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);

@@ -230,7 +230,7 @@ PyObject* joint_agrees(PyObject*, PyObject* tuple) {
   if (!kept) return nullptr;
   return guarded([&]() -> PyObject* {
     const std::vector<int64_t> values = TapeInputs{tensors_in(inputs), args}.values(kept->joint);
-    return PyBool_FromLong(agrees(kept->joint, {kept->recorder->tape(), kept->wanted, {}, {}}, values));
+    return PyBool_FromLong(agrees(kept->joint, {kept->recorder->tape(), kept->wanted, {}, {}, {}}, values));
   });
 }
 

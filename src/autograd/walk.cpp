@@ -26,14 +26,15 @@ namespace {
 
 class NodeWalk {
  public:
-  NodeWalk(const std::vector<Root>& roots, const Unseen& unseen) : unseen_(unseen) {
+  NodeWalk(const std::vector<Root>& roots, const Unseen& unseen, const Summed& summed)
+      : roots_(roots), unseen_(unseen), summed_(summed) {
     for (const Root& root : roots) find(root.edge.function.get());
     count_users();
-    for (size_t i = 0; i < roots.size(); ++i) {
-      std::vector<bool> itself(roots.size(), false);
-      itself[i] = true;
-      give(roots[i].edge, roots[i].gradient, itself);
-    }
+    for (size_t i = 0; i < roots.size(); ++i)
+      if (roots[i].is_inner)
+        inner_of(roots[i], i);
+      else
+        give(roots[i].edge, roots[i].gradient, itself(i));
     for (auto& [node, state] : states_)
       if (state.users == 0) ready_.push(node);
   }
@@ -43,6 +44,7 @@ class NodeWalk {
       Node* node = ready_.top();
       ready_.pop();
       before(*node);
+      for (size_t root : states_[node].inner) sum(root);
       const std::vector<bool> from = states_[node].roots;
       variable_list gradients = call(*node);
       for (size_t i = 0; i < node->num_outputs(); ++i) {
@@ -56,9 +58,10 @@ class NodeWalk {
 
  private:
   struct State {
-    int users = 0;            ///< that have not run, one for each edge
-    variable_list inputs;     ///< sums of what has come so far
-    std::vector<bool> roots;  ///< that it came from
+    int users = 0;              ///< that have not run, one for each edge
+    variable_list inputs;       ///< sums of what has come so far
+    std::vector<bool> roots;    ///< that it came from
+    std::vector<size_t> inner;  ///< roots that lead here and are inner ones
   };
   struct MadeBefore {
     bool operator()(const Node* a, const Node* b) const { return a->sequence_nr() < b->sequence_nr(); }
@@ -66,6 +69,31 @@ class NodeWalk {
 
   void find(Node* node) {
     if (states_.try_emplace(node).second) found_.push_back(node);
+  }
+
+  std::vector<bool> itself(size_t root) const {
+    std::vector<bool> bits(roots_.size(), false);
+    bits[root] = true;
+    return bits;
+  }
+
+  /// Its gradient is added when all has come that comes from others.
+  void inner_of(const Root& root, size_t i) {
+    for (size_t other = 0; other < roots_.size(); ++other)
+      if (other != i && roots_[other].edge == root.edge)
+        throw_unsupported("results that have one place in autograd's graph, of which others are made");
+    states_[root.edge.function.get()].inner.push_back(i);
+  }
+
+  void sum(size_t i) {
+    const Root& root = roots_[i];
+    State& state = states_[root.edge.function.get()];
+    state.inputs.resize(std::max<size_t>(state.inputs.size(), root.edge.function->num_inputs()));
+    const at::Tensor through = state.inputs.at(root.edge.input_nr);
+    std::vector<bool> from = state.roots;
+    from.resize(roots_.size());
+    give(root.edge, root.gradient, itself(i), true);
+    summed_(i, through, state.inputs.at(root.edge.input_nr), from);
   }
 
   void count_users() {
@@ -77,13 +105,14 @@ class NodeWalk {
       }
   }
 
-  void give(const Edge& edge, const at::Tensor& gradient, const std::vector<bool>& from) {
+  /// `first`: it came before what is there.
+  void give(const Edge& edge, const at::Tensor& gradient, const std::vector<bool>& from, bool first = false) {
     State& state = states_[edge.function.get()];
     variable_list& inputs = state.inputs;
     inputs.resize(std::max<size_t>(inputs.size(), edge.function->num_inputs()));
     at::Tensor& sum = inputs.at(edge.input_nr);
     if (!gradient.defined()) return;
-    sum = sum.defined() ? at::add(sum, gradient) : gradient;
+    sum = !sum.defined() ? gradient : first ? at::add(gradient, sum) : at::add(sum, gradient);
     state.roots.resize(from.size());
     for (size_t i = 0; i < from.size(); ++i) state.roots[i] = state.roots[i] || from[i];
   }
@@ -103,7 +132,9 @@ class NodeWalk {
     return gradients;
   }
 
+  const std::vector<Root>& roots_;
   const Unseen& unseen_;
+  const Summed& summed_;
   std::unordered_map<Node*, State> states_;
   std::vector<Node*> found_;
   std::priority_queue<Node*, std::vector<Node*>, MadeBefore> ready_;
@@ -112,9 +143,9 @@ class NodeWalk {
 }  // namespace
 
 void walk(const std::vector<Root>& roots, const std::function<void(const Node&)>& before,
-          const Unseen& unseen) {
+          const Unseen& unseen, const Summed& summed) {
   const at::AutoGradMode no_gradients(false);
-  NodeWalk(roots, unseen).run(before);
+  NodeWalk(roots, unseen, summed).run(before);
 }
 
 }  // namespace bolt::autograd

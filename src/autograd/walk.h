@@ -30,14 +30,21 @@ class InputNode final : public torch::autograd::Node {
 struct Root {
   torch::autograd::Edge edge;
   at::Tensor gradient;
+  bool is_inner = false;  ///< other roots lead there, too, and what comes from those is to be told apart
 };
+
+/// Of an inner root: what has come to it from others (undefined: nothing), and what it is with the root's own
+/// gradient. `from`: the roots that it came from.
+using Summed = std::function<void(size_t root, const at::Tensor& through, const at::Tensor& whole,
+                                  const std::vector<bool>& from)>;
 
 /// Of a leaf: does nobody ever see its gradient?
 using Unseen = std::function<bool(const at::Tensor&)>;
 
-/// `before` is told of each node that is about to be called. Throws Error(Unsupported) for nodes that run
-/// Python's code, and for leaves but those that are `unseen`, whose gradients end there.
+/// `before` is told of each node that is about to be called, `summed` of each inner root. Throws
+/// Error(Unsupported) for nodes that run Python's code, and for leaves but those that are `unseen`, whose
+/// gradients end there.
 void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before,
-          const Unseen& unseen = nullptr);
+          const Unseen& unseen = nullptr, const Summed& summed = nullptr);
 
 }  // namespace bolt::autograd

@@ -289,6 +289,10 @@ void Writer::finish() {
   for (Entry& entry : tape.entries) rename(entry.args), rename(entry.results);
   for (auto* ids : {&joint_.outputs, &joint_.tangent_of, &joint_.gradients})
     for (TensorId& id : *ids) id = renamed(id);
+  for (Inner& inner : joint_.inner) {
+    inner.through = renamed(inner.through);
+    inner.whole = renamed(inner.whole);
+  }
 }
 
 // --- Calls ------------------------------------------------------------------------------------------------

@@ -28,11 +28,12 @@ using Constants = std::unordered_map<int, at::Tensor>;
 
 class Linking {
  public:
-  Linking(const Tape& tape, const std::vector<TensorId>& wanted, const std::vector<size_t>& cuts,
+  Linking(const Tape& tape, const std::vector<TensorId>& wanted, const autograd::Cuts& cuts,
           const std::vector<size_t>& eagers, const Constants& constants, const std::vector<bool>& is_param)
       : tape_(tape),
         is_param_(is_param),
-        pieces_(autograd::pieces(tape, wanted, cuts, eagers)),
+        inner_(cuts.inner),
+        pieces_(autograd::pieces(tape, wanted, cuts.places, eagers)),
         shared_(constants),
         requires_grad_(tape.tensors.size()) {
     for (TensorId id : wanted)
@@ -51,7 +52,8 @@ class Linking {
       Piece& piece = pieces_[at];
       const std::string number = std::to_string(made.size() + 1);
       const PieceOf place = {"piece" + number + "_", told_of_inputs(piece.tape), passing(piece.tape),
-                             written_later(at), written_again(at)};
+                             written_later(at),      written_again(at),          inner_,
+                             read_later(at)};
       const Constants constants = constants_of(piece.tape);
       lower::Sizes known = sizes.begin(piece.tape);
       SymbolTable computed;
@@ -243,6 +245,15 @@ class Linking {
     return out;
   }
 
+  /// Inner results whose gradient comes through a later piece, too.
+  std::set<TensorId> read_later(size_t piece) const {
+    std::set<TensorId> out;
+    for (size_t later = piece + 1; later < pieces_.size(); ++later)
+      for (TensorId id : pieces_[later].tape.inputs)
+        if (inner_.contains(id)) out.insert(id);
+    return out;
+  }
+
   /// By input: is it memory of the run's inputs that an earlier piece has written to?
   std::vector<bool> written_again(size_t piece) const {
     std::vector<bool> out;
@@ -269,6 +280,7 @@ class Linking {
 
   const Tape& tape_;
   const std::vector<bool>& is_param_;
+  const std::set<TensorId>& inner_;
   std::vector<Piece> pieces_;
   Constants shared_, own_;
   std::vector<bool> requires_grad_;           ///< by tensor that a piece gives or rewrites
@@ -280,7 +292,7 @@ class Linking {
 }  // namespace
 
 std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
-                                  const std::vector<size_t>& cuts, const std::vector<size_t>& eagers,
+                                  const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
                                   const Constants& constants, const std::vector<bool>& is_param,
                                   const autograd::Budget& budget, lower::OverInputs& over_inputs,
                                   lower::Sizes& sizes, const std::string& name, const Trace& trace,

@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/cuts.h"
 #include "autograd/partition.h"
 #include "lower/settle.h"
 #include "run/chain.h"
@@ -16,10 +17,10 @@
 
 namespace bolt::run {
 
-/// `cuts`, `eagers`: autograd/pieces.h. The others: make_trained.h, which this calls for each piece. Throws
+/// `eagers`: autograd/pieces.h. The others: make_trained.h, which this calls for each piece. Throws
 /// Error(Unsupported) where it cannot be cut there.
 std::shared_ptr<Chain> make_chain(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
-                                  const std::vector<size_t>& cuts, const std::vector<size_t>& eagers,
+                                  const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
                                   const std::unordered_map<int, at::Tensor>& constants,
                                   const std::vector<bool>& is_param, const autograd::Budget& budget,
                                   lower::OverInputs& over_inputs, lower::Sizes& sizes,

@@ -21,15 +21,17 @@ namespace {
 
 using Made = std::shared_ptr<Runnable>;
 
-Made in_pieces(const Recorded& r, const record::Tape& tape, const std::vector<size_t>& cuts,
+Made in_pieces(const Recorded& r, const record::Tape& tape, const autograd::Cuts& cuts,
                const std::vector<size_t>& eagers, lower::OverInputs& over_inputs, lower::Sizes& sizes,
                Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
   Made region;
-  if (cuts.empty() && eagers.empty())
+  PieceOf all;
+  all.inner = cuts.inner;
+  if (cuts.places.empty() && eagers.empty())
     region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
-                          r.trace, stages);
+                          r.trace, stages, all);
   else
     region = make_chain(tape, r.wanted, cuts, eagers, r.constants, r.is_param, r.budget, over_inputs,
                         of_parts, r.name, r.trace, stages);
@@ -41,12 +43,12 @@ constexpr size_t kMostLeft = 16;  // operators that are found out one by one, ea
 
 /// What shows only when it is tried is left to eager as well (an operator of the user's whose gradient looks
 /// at the data).
-Made and_the_rest_by_eager(const Recorded& r, const record::Tape& tape, const std::vector<size_t>& cuts,
+Made and_the_rest_by_eager(const Recorded& r, const record::Tape& tape, const autograd::Cuts& cuts,
                            lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
   std::vector<size_t> eagers = record::left_to_eager(tape, over_inputs.any());
   const bool is_step = autograd::has_gradients(tape);
   if (is_step)  // in a whole step they are calls of it
-    std::erase_if(eagers, [&](size_t entry) { return cuts.empty() || entry < cuts[0]; });
+    std::erase_if(eagers, [&](size_t entry) { return cuts.places.empty() || entry < cuts.places[0]; });
   for (size_t left = 0;; ++left) {
     try {
       return in_pieces(r, tape, cuts, eagers, over_inputs, sizes, stages);
@@ -75,16 +77,14 @@ void check_order_of_collectives(const Recorded& r, const record::Tape& tape) {
                         ", beside hooks that wait for others");
 }
 
-std::vector<size_t> united(std::vector<size_t> cuts, const std::vector<size_t>& more) {
-  cuts.insert(cuts.end(), more.begin(), more.end());
+autograd::Cuts united(autograd::Cuts cuts, const std::vector<size_t>& more) {
+  cuts.places.insert(cuts.places.end(), more.begin(), more.end());
   return cuts;
 }
 
 /// Cut where hooks wait for gradients, too, if that can be done.
-Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-         Stages& stages) {
-  check_order_of_collectives(r, tape);
-  const std::vector<size_t> cuts = autograd::cuts(tape, r.wanted, made_of_numbers(r.constants));
+Made cut(const Recorded& r, const record::Tape& tape, const autograd::Cuts& cuts,
+         lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages) {
   const bool is_step = autograd::has_gradients(tape);
   const std::vector<size_t> more = is_step ? std::vector<size_t>() : autograd::early_cuts(tape, r.is_awaited);
   if (more.empty()) return and_the_rest_by_eager(r, tape, cuts, over_inputs, sizes, stages);
@@ -96,13 +96,29 @@ Made cut(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_in
   }
 }
 
+/// Where results that others are made of cannot be inner ones, the tape is cut there, too.
+Made joined(const Recorded& r, const record::Tape& tape, lower::OverInputs& over_inputs, lower::Sizes& sizes,
+            Stages& stages) {
+  check_order_of_collectives(r, tape);
+  const std::set<int> own = made_of_numbers(r.constants);
+  const autograd::Cuts fewest = autograd::cuts(tape, r.wanted, own, true);
+  try {
+    return cut(r, tape, fewest, over_inputs, sizes, stages);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Unsupported || fewest.inner.empty()) throw;
+    log("perf_hints",
+        r.name + ": is cut between results that are made of each other, because " + error.what());
+    return cut(r, tape, autograd::cuts(tape, r.wanted, own, false), over_inputs, sizes, stages);
+  }
+}
+
 }  // namespace
 
 Made make_differentiated(const Recorded& recorded, lower::OverInputs& over_inputs, lower::Sizes& sizes,
                          Stages& stages) {
   return lower::rather_unmasked(
       recorded.tape, over_inputs.anew({}), recorded.name,
-      [&](const record::Tape& tape) { return cut(recorded, tape, over_inputs, sizes, stages); });
+      [&](const record::Tape& tape) { return joined(recorded, tape, over_inputs, sizes, stages); });
 }
 
 }  // namespace bolt::run

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "autograd/inner_results.h"
 #include "autograd/joint.h"
 #include "autograd/split.h"
 #include "loops/library_layout.h"
@@ -156,6 +157,9 @@ class Making {
     out.saved = parts.saved;
     out.tangent_of = joint.tangent_of;
     out.gradients = parts.gradients;
+    out.inner = joint.inner;
+    for (const autograd::Inner& inner : joint.inner)
+      out.ways.push_back(inner.is_given ? autograd::Arrives::both : autograd::Arrives::through);
     out.comes_from = joint.comes_from;
     out.differentiable = joint.differentiable;
     out.leaves = joint.leaves;
@@ -176,7 +180,9 @@ class Making {
  private:
   Joint made_joint(const std::set<TensorId>& parts) {
     Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()},
-                                       made_of_numbers(constants_));
+                                       made_of_numbers(constants_), piece_.inner);
+    for (autograd::Inner& inner : joint.inner)
+      inner.is_given = piece_.read_later.contains(joint.tangent_of[inner.tangent]);
     joint.keepable = is_param_;
     joint.passing = piece_.passing;
     return joint;
@@ -198,7 +204,7 @@ class Making {
     backward_sizes_.emplace(joint, parts.backward, *out.forward, sizes_);
     backward_ = lower::Sizes(parts.backward, backward_sizes_->dims(), parts.dynamic.numbers, parts.facts);
     lower::settle_inputs(parts.backward, backward_);
-    out.backward = backward(parts);
+    out.backward = backward(parts, out);
     return take_facts_of_backward();
   }
 
@@ -224,6 +230,7 @@ class Making {
     sizes.wanted = wanted_;
     sizes.parts = std::move(whole);
     sizes.own = made_of_numbers(constants_);
+    sizes.inner = piece_.inner;
     sizes.region = sizes_;
     sizes.backward = backward_;
     sizes.backwards = backward_sizes_->layouts();
@@ -312,11 +319,15 @@ class Making {
     }
   }
 
-  std::shared_ptr<Compiled> backward(const Split& parts) {
+  std::shared_ptr<Compiled> backward(const Split& parts, TrainedParts& out) {
     Distinct wanted;
     for (TensorId id : parts.gradients) wanted.add(id);
     const std::vector<TensorId> ids = wanted.take();
-    return ids.empty() ? nullptr : made("backward", parts.backward, ids, {}, backward_);
+    if (ids.empty()) return nullptr;
+    if (out.inner.empty()) return made("backward", parts.backward, ids, {}, backward_);
+    out.of_any_way = record::copy_of(parts.backward);
+    const Tape usual = autograd::with_inner(parts.backward, out.tangent_of.size(), out.inner, out.ways);
+    return made("backward", usual, ids, {}, backward_);
   }
 
   std::shared_ptr<Compiled> made(const char* part, const Tape& tape, const std::vector<TensorId>& wanted,

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -24,6 +25,9 @@ struct PieceOf {
   std::vector<bool> passing;        ///< and nobody but the pieces sees it, nor is it kept so far
   std::vector<bool> written_later;  ///< a later piece writes to its memory
   std::vector<bool> written_again;  ///< it is the caller's, and an earlier piece writes to it in each call
+  // Results.
+  std::set<record::TensorId> inner;       ///< autograd::Inner, if the piece makes others of them
+  std::set<record::TensorId> read_later;  ///< of those: a later piece reads it
 };
 
 /// Thrown where gradients need to know a float that differs between calls: as a rule it has yet another value

@@ -57,15 +57,16 @@ void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_regio
 
 }  // namespace
 
-std::shared_ptr<const PartialPasses::Program> PartialPasses::of(const Compiled& backward,
-                                                                const std::vector<bool>& given,
-                                                                const std::vector<record::TensorId>& wanted,
-                                                                const TrainedSizes* sizes,
-                                                                const autograd::Budget& budget) {
+std::shared_ptr<const PartialPasses::Program> PartialPasses::of(
+    const record::Tape& backward, const std::vector<autograd::Inner>& inner, const Kind& kind,
+    const std::vector<record::TensorId>& wanted, const TrainedSizes* sizes, const autograd::Budget& budget) {
   const std::lock_guard lock(mutex_);
-  const auto [at, is_new] = known_.try_emplace(given);
+  const auto [at, is_new] = known_.try_emplace(kind);
   if (!is_new) return at->second;
-  auto tape = autograd::with_some_tangents(backward.tape(), wanted, given);
+  std::optional<record::Tape> arriving;
+  if (!inner.empty()) arriving = autograd::with_inner(backward, kind.given.size(), inner, kind.ways);
+  auto tape = autograd::with_some_tangents(arriving ? *arriving : backward, wanted, kind.given);
+  if (!tape) tape = std::move(arriving);
   if (!tape) return nullptr;
   auto program = std::make_shared<Program>(Program{std::move(*tape), wanted, nullptr, {}, {}});
   if (known_.size() <= kMostCompiled) compile(*program, sizes, budget);

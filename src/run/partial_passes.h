@@ -1,8 +1,10 @@
 // run/partial_passes.h
-// A backward part and the tangents that a pass is given -> the program for such passes: the part itself, or
-// one in which the others lead nowhere (autograd/some_tangents.h), made when the first such pass comes.
+// A backward part and how a pass comes to its results -> the program for such passes: the part itself, or one
+// in which the tangents that are not given lead nowhere (autograd/some_tangents.h), and that comes to inner
+// results as the pass does (autograd/inner_results.h), made when the first such pass comes.
 #pragma once
 
+#include <compare>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "autograd/inner_results.h"
 #include "autograd/partition.h"
 #include "run/compiled.h"
 #include "run/trained_sizes.h"
@@ -18,6 +21,12 @@ namespace bolt::run {
 
 class PartialPasses {
  public:
+  struct Kind {
+    std::vector<bool> given;              ///< by tangent
+    std::vector<autograd::Arrives> ways;  ///< by inner result
+    record::TensorId asked;               ///< the gradient of an inner result; -1: those of the inputs
+    auto operator<=>(const Kind&) const = default;
+  };
   struct Program {
     record::Tape tape;
     std::vector<record::TensorId> wanted;
@@ -34,17 +43,17 @@ class PartialPasses {
   };
   /// Those that are compiled from now on, as Compiled::launch_at_once.
   void launch_at_once(std::string name) { name_ = std::move(name); }
-  /// Some of the tangents are not `given`, and `wanted` are the gradients that the others lead to. Null: the
-  /// whole part will do. `sizes`: null where none differ between calls. Where there are many such programs
-  /// already, it is replayed.
-  std::shared_ptr<const Program> of(const Compiled& backward, const std::vector<bool>& given,
-                                    const std::vector<record::TensorId>& wanted, const TrainedSizes* sizes,
-                                    const autograd::Budget& budget);
+  /// `wanted`: gradients that the given tangents lead to. Null: the whole part will do, which `inner` must be
+  /// empty for. `sizes`: null where none differ between calls. Where there are many such programs already, it
+  /// is replayed.
+  std::shared_ptr<const Program> of(const record::Tape& backward, const std::vector<autograd::Inner>& inner,
+                                    const Kind& kind, const std::vector<record::TensorId>& wanted,
+                                    const TrainedSizes* sizes, const autograd::Budget& budget);
 
  private:
   std::string name_;  ///< "": they are launched step by step
   std::mutex mutex_;
-  std::map<std::vector<bool>, std::shared_ptr<const Program>> known_;
+  std::map<Kind, std::shared_ptr<const Program>> known_;
 };
 
 }  // namespace bolt::run

@@ -4,6 +4,7 @@
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/alias.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/ScopeExit.h>
 #include <torch/csrc/PyInterpreter.h>
@@ -17,6 +18,7 @@
 #include "autograd/joint.h"
 #include "record/copy.h"
 #include "record/recorder.h"
+#include "record/replay.h"
 #include "run/evaluate.h"
 #include "support/error.h"
 
@@ -75,6 +77,10 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       constants_(std::move(constants)),
       links_(tape_, wanted_, p_, constants_) {
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
+  for (const autograd::Inner& inner : p_.inner) {
+    const TensorInfo& info = info_of(tape_, p_.tangent_of[inner.tangent]);
+    nothing_.push_back(at::empty({0}, at::TensorOptions(info.dtype).device(info.device)));
+  }
   can_fail_ = true;  // hooks of saved tensors may raise
   releases_gil_ = true;
   Facts made = p_.forward->facts;
@@ -324,26 +330,36 @@ std::vector<bool> reached(const TrainedLinks& links, const TrainedParts& parts,
 
 }  // namespace
 
-/// The gradients, by edge. What no tangent that is given leads to is none.
-variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
-                                    const TrainedCall& call) const {
-  const at::NoGradGuard no_grad;
-  const std::vector<bool> reaches = reached(links_, p_, given);
+/// How such a pass comes to each inner result.
+std::vector<autograd::Arrives> Trained::ways_of(const std::vector<bool>& given,
+                                                const std::vector<bool>& seen) const {
+  std::vector<autograd::Arrives> ways;
+  for (const autograd::Inner& inner : p_.inner)
+    ways.push_back(seen[inner.tangent]    ? autograd::Arrives::whole
+                   : given[inner.tangent] ? autograd::Arrives::both
+                                          : autograd::Arrives::through);
+  return ways;
+}
+
+/// `asked`: what is wanted where the pass has a program of its own. The results are by its `wanted`, or by
+/// that of the whole part, and are given back by `asked`.
+Tensors Trained::run_part(Tensors all, const PartialPasses::Kind& kind, const std::vector<TensorId>& asked,
+                          const TrainedCall& call) const {
+  bool usual = kind.asked < 0 && kind.ways == p_.ways;
+  for (size_t k = 0; k < kind.given.size(); ++k)
+    usual &= kind.given[k] || (links_.inner[k] >= 0 &&
+                               kind.ways[static_cast<size_t>(links_.inner[k])] == autograd::Arrives::through);
   std::shared_ptr<const PartialPasses::Program> some;
-  if (std::ranges::find(given, false) != given.end()) {
-    std::vector<TensorId> asked;
-    for (size_t i = 0; i < reaches.size(); ++i)
-      if (const TensorId id = p_.gradients[links_.edges[i]];
-          reaches[i] && position(asked, id) == asked.size())
-        asked.push_back(id);
-    some = partial_.of(*p_.backward, given, asked, p_.sizes.get(), p_.budget);
-  }
+  if (!usual) some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.budget);
   const Tape& tape = some ? some->tape : p_.backward->tape();
   const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
   const auto replay = [&](const Tensors& inputs) {
     const auto number = p_.sizes ? p_.sizes->on_joint_tape(call.values_) : nullptr;
     return record::replay(tape, inputs, wanted, number);
   };
+  // Nobody reads them.
+  for (size_t i = 0; i < p_.inner.size(); ++i)
+    if (kind.ways[i] == autograd::Arrives::through) all[p_.saved.size() + p_.inner[i].tangent] = nothing_[i];
   const auto run = [&](Tensors inputs) {
     const bool wrapped = std::ranges::any_of(inputs, is_wrapped);
     inputs = complete(tape, std::move(inputs), call.set_.get(), p_.saved.size());
@@ -359,18 +375,45 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
       return replay(inputs);
     }
   };
-  Tensors gradients = run(std::move(all));
+  const Tensors results = run(std::move(all));
+  Tensors out;
+  for (TensorId id : asked) out.push_back(results[position(wanted, id)]);
+  return out;
+}
+
+/// The gradients, by edge. What no tangent that is given leads to is none.
+variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
+                                    const std::vector<bool>& seen, const TrainedCall& call) const {
+  const at::NoGradGuard no_grad;
+  const std::vector<bool> reaches = reached(links_, p_, given);
+  std::vector<TensorId> asked;
+  for (size_t i = 0; i < reaches.size(); ++i)
+    if (const TensorId id = p_.gradients[links_.edges[i]]; reaches[i] && position(asked, id) == asked.size())
+      asked.push_back(id);
+  const Tensors gradients = run_part(std::move(all), {given, ways_of(given, seen), -1}, asked, call);
   variable_list out(links_.edges.size());
   for (size_t i = 0; i < out.size(); ++i)
-    if (reaches[i]) out[i] = gradients[position(wanted, p_.gradients[links_.edges[i]])];
+    if (reaches[i]) out[i] = gradients[position(asked, p_.gradients[links_.edges[i]])];
   return out;
+}
+
+/// What comes to an inner result through others.
+at::Tensor Trained::gradient_through(Tensors all, const std::vector<bool>& given,
+                                     const std::vector<bool>& seen, size_t inner,
+                                     const TrainedCall& call) const {
+  const at::NoGradGuard no_grad;
+  const TensorId id = p_.inner[inner].through;
+  return run_part(std::move(all), {given, ways_of(given, seen), id}, {id}, call)[0];
 }
 
 // ---- gradients of gradients ----
 
 /// The run once more, where autograd sees it.
+/// `parted`, by tangent: what others are made of an inner result is given this edge, where there is one, in
+/// the place of its history in the run.
 SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
-                             const record::CallGenerators& generators) const {
+                             const record::CallGenerators& generators,
+                             const torch::autograd::edge_list& parted) const {
   SecondRun again;
   // Each apart from what it was made of: one input may be made of another. And from what is made of it in
   // place.
@@ -383,15 +426,47 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
   for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
   std::vector<TensorId> given;
   for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(links_.on_tape(i));
-  again.results = record::replay(tape_, inputs, given, Evaluate{symbols_, values}, nullptr, generators);
+  again.inner.resize(p_.inner.size());
+  std::unordered_map<size_t, size_t> makes;  // an inner result, by entry
+  for (size_t i = 0; i < p_.inner.size(); ++i)
+    if (const size_t tangent = p_.inner[i].tangent; parted[tangent].is_valid())
+      makes[static_cast<size_t>(info_of(tape_, given[tangent]).producer)] = i;
+  std::vector<at::Tensor> made(p_.inner.size());
+  record::ReplayOptions options;
+  options.value = Evaluate{symbols_, values};
+  options.generators = generators;
+  if (!makes.empty())
+    options.instead = [&](size_t entry, torch::jit::Stack& stack) {
+      const auto at = makes.find(entry);
+      if (at == makes.end()) return false;
+      const record::Entry& maker = tape_.entries[entry];
+      maker.op.callBoxed(&stack);
+      for (size_t r = 0; r < maker.results.size(); ++r) {
+        const size_t tangent = p_.inner[at->second].tangent;
+        if (maker.results[r].kind != record::Arg::Kind::Tensor ||
+            maker.results[r].tensors[0] != given[tangent])
+          continue;
+        made[at->second] = stack[r].toTensor();
+        at::Tensor apart = made[at->second].detach();
+        variables::set_gradient_edge(apart, parted[tangent]);
+        // Another inner result's edge leads to this one's, too, which is no way of this run's.
+        const at::AutoGradMode followed(true);
+        stack[r] = again.inner[at->second] = at::alias(apart);
+      }
+      return true;
+    };
+  again.results = record::replay_watched(tape_, inputs, given, std::move(options));
+  for (size_t i = 0; i < made.size(); ++i)
+    if (made[i].defined()) again.results[p_.inner[i].tangent] = made[i];
   return again;
 }
 
 /// Its gradients, so that they can be differentiated.
-variable_list Trained::differentiate(const SecondRun& again, const variable_list& tangents) const {
+variable_list Trained::differentiate(const SecondRun& again, const Tensors& with_respect_to,
+                                     const variable_list& tangents) const {
   const Tensors& results = again.results;
   Tensors from, of, with;
-  for (const at::Tensor& t : again.from)
+  for (const at::Tensor& t : with_respect_to)
     if (t.defined()) from.push_back(t);
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
@@ -402,12 +477,12 @@ variable_list Trained::differentiate(const SecondRun& again, const variable_list
     of.push_back(results[i]);
     with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
   }
-  variable_list all(links_.edges.size());
+  variable_list all(with_respect_to.size());
   if (of.empty() || from.empty()) return all;
   variable_list found = torch::autograd::grad(of, from, with, true, true, true);
   auto next = found.begin();
   for (size_t i = 0; i < all.size(); ++i)
-    if (again.from[i].defined()) all[i] = std::move(*next++);
+    if (with_respect_to[i].defined()) all[i] = std::move(*next++);
   return all;
 }
 

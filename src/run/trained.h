@@ -74,11 +74,17 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void keep_what_changes(TrainedCall& call, const Tensors& inputs) const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
+  std::vector<autograd::Arrives> ways_of(const std::vector<bool>& given, const std::vector<bool>& seen) const;
+  Tensors run_part(Tensors all, const PartialPasses::Kind& kind, const std::vector<record::TensorId>& asked,
+                   const TrainedCall& call) const;
   torch::autograd::variable_list run_backward(Tensors all, const std::vector<bool>& given,
-                                              const TrainedCall& call) const;
+                                              const std::vector<bool>& seen, const TrainedCall& call) const;
+  at::Tensor gradient_through(Tensors all, const std::vector<bool>& given, const std::vector<bool>& seen,
+                              size_t inner, const TrainedCall& call) const;
   SecondRun run_again(Tensors inputs, const std::vector<int64_t>& values,
-                      const record::CallGenerators& generators) const;
-  torch::autograd::variable_list differentiate(const SecondRun& again,
+                      const record::CallGenerators& generators,
+                      const torch::autograd::edge_list& parted) const;
+  torch::autograd::variable_list differentiate(const SecondRun& again, const Tensors& with_respect_to,
                                                const torch::autograd::variable_list& tangents) const;
 
   const TrainedParts p_;
@@ -86,6 +92,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   const std::unordered_map<int, at::Tensor> constants_;
   const TrainedLinks links_;
   mutable PartialPasses partial_;
+  std::vector<at::Tensor> nothing_;  ///< by inner result: what stands for a tangent that nobody reads
   bool draws_ = false;
   std::atomic<int> calls_ = 0;                   ///< since they were last looked at
   mutable std::atomic<int> differentiated_ = 0;  ///< of those, by passes to be differentiated themselves

@@ -71,13 +71,18 @@ edge_list TrainedCall::edges_to_groups(size_t tangent, const at::Tensor& of) con
   return edges;
 }
 
+/// Inner results come before what is made of them.
 void TrainedCall::tie(at::Tensor& t, size_t tangent) {
   if (gone_.size() == 1) return torch::autograd::set_history(t, nodes_[0]->getptr());
   edge_list edges = edges_to_groups(tangent, t);
   if (!torch::autograd::isDifferentiableType(t.scalar_type())) return;
   const auto place = make_node<ResultNode>(shared_from_this(), tangent, false);
+  for (size_t inner : region_->links_.before[tangent]) edges.emplace_back(result_nodes_[inner]->getptr(), 0);
   place->set_next_edges(std::move(edges));
   torch::autograd::set_history(t, place);
+  if (region_->p_.inner.empty()) return;
+  result_nodes_.resize(gone_.size());
+  result_nodes_[tangent] = place.get();
 }
 
 void TrainedCall::tie_rewritten(const at::Tensor& t, size_t tangent) {
@@ -96,6 +101,12 @@ TrainedNode::~TrainedNode() {
   if (group_ < call_->nodes_.size()) call_->nodes_[group_] = nullptr;
 }
 
+ResultNode::~ResultNode() {
+  const std::lock_guard lock(call_->nodes_mutex_);
+  auto& nodes = call_->result_nodes_;
+  if (tangent_ < nodes.size() && nodes[tangent_] == this) nodes[tangent_] = nullptr;
+}
+
 variable_list TrainedNode::apply(variable_list&& tangents) {
   return call_->gradients_of(group_, std::move(tangents), getptr());
 }
@@ -111,23 +122,93 @@ variable_list ResultNode::apply(variable_list&& gradients) {
   if (is_rewritten_ && next_edge(0).is_valid() && gradient.defined())
     of_base = gradient.new_zeros(gradient.sizes());
   // Nothing holds it but the call, so that it goes when its last reader has run.
-  variable_list all(num_outputs(), call_->tell(tangent_, gradient) ? at::Tensor() : gradient);
+  variable_list to_inner;
+  const bool told = call_->tell(tangent_, gradient, getptr(), to_inner);
+  variable_list all(num_outputs() - to_inner.size(), told ? at::Tensor() : gradient);
   if (is_rewritten_) all[0] = std::move(of_base);
+  std::ranges::move(to_inner, std::back_inserter(all));
   return all;
 }
 
 /// Where there is but one node, the engine tells it. A pass that has nothing to go on with ends here, before
 /// it comes to results that were made earlier: eager has not called what retains their gradients either.
-bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient) {
-  if (!gradient.defined()) return false;
-  const std::lock_guard lock(mutex_);
-  demand_held(tangent);
+/// `to_inner`: what is handed on to inner results.
+bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient, const NodePtr& node,
+                       variable_list& to_inner) {
+  const TrainedLinks& links = region_->links_;
+  to_inner.resize(links.before[tangent].size());
   const int id = torch::autograd::get_current_graph_task_id();
-  if (id < 0 || region_->links_.groups.size() == 1) return false;
+  if (!gradient.defined() && (id < 0 || region_->p_.inner.empty())) return false;
+  const std::lock_guard lock(mutex_);
+  if (gradient.defined()) demand_held(tangent);
+  if (id < 0 || (links.groups.size() == 1 && region_->p_.inner.empty())) return false;
   const auto pass = pass_of(id);
   pass->tangents[tangent] = gradient;
+  pass->passed[tangent] = true;
   keep(pass);
+  for (size_t i = 0; i < to_inner.size(); ++i) {
+    const size_t inner = links.before[tangent][i];
+    if (is_seen(inner) && is_last_before(inner, tangent, *pass))
+      to_inner[i] = gradient_through(*pass, inner, node);
+  }
   return true;
+}
+
+/// Does anybody look at the gradient of the inner result in this pass?
+bool TrainedCall::is_seen(size_t inner) const {
+  const std::lock_guard lock(nodes_mutex_);
+  ResultNode* node = result_nodes_[inner];
+  if (!node) return false;
+  if (!node->pre_hooks().empty() || !node->tensor_pre_hooks().empty() || !node->post_hooks().empty() ||
+      !node->retains_grad_hooks().empty())
+    return true;
+  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
+  if (!filter) return false;
+  const auto info = filter->find(node);
+  return info != filter->end() && info->second.captures_ && !info->second.captures_->empty();
+}
+
+/// Will the engine come to the node in this pass, or has it?
+bool TrainedCall::comes_to(Node* node) const {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes || !nodes->contains(node)) return false;
+  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
+  if (!filter || filter->empty()) return true;
+  const auto info = filter->find(node);
+  return info != filter->end() && info->second.should_execute();
+}
+
+/// Has the pass been through all else that leads to the inner result?
+bool TrainedCall::is_last_before(size_t inner, size_t tangent, const Pass& pass) const {
+  const std::lock_guard lock(nodes_mutex_);
+  const auto& before = region_->links_.before;
+  for (size_t k = 0; k < before.size(); ++k) {
+    if (k == tangent || pass.passed[k]) continue;
+    const bool leads = std::ranges::find(before[k], inner) != before[k].end();
+    if (leads && result_nodes_[k] && comes_to(result_nodes_[k])) return false;
+  }
+  return true;
+}
+
+/// From what the pass was told of by now, all of which is still needed.
+at::Tensor TrainedCall::gradient_through(Pass& pass, size_t inner, const NodePtr& node) {
+  const auto at = static_cast<size_t>(region_->links_.inner[inner]);
+  const std::vector<bool>& from = region_->p_.inner[at].from;
+  Tensors tangents(gone_.size());
+  std::vector<bool> given(gone_.size());
+  for (size_t k = 0; k < given.size(); ++k)
+    if (from[k] && pass.tangents[k].defined()) tangents[k] = pass.tangents[k], given[k] = true;
+  if (std::ranges::find(given, true) == given.end()) return {};
+  std::vector<bool> seen = pass.seen;
+  pass.seen[inner] = true;
+  if (c10::GradMode::is_enabled()) {
+    seen[inner] = true;
+    return differentiate(tangents, seen, static_cast<int>(inner))[0];
+  }
+  Tensors all = unpack_saved(given, false, node);
+  std::ranges::move(tangents, std::back_inserter(all));
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  return region_->gradient_through(std::move(all), given, seen, at, *this);
 }
 
 std::shared_ptr<TrainedCall::Pass> TrainedCall::pass_of(int id) const {
@@ -135,7 +216,8 @@ std::shared_ptr<TrainedCall::Pass> TrainedCall::pass_of(int id) const {
     if (auto pass = known.lock(); pass && pass->id == id) return pass;
   const TrainedLinks& links = region_->links_;
   return std::make_shared<Pass>(Pass{id, Tensors(gone_.size()), variable_list(links.edges.size()),
-                                     std::vector<bool>(links.groups.size())});
+                                     std::vector<bool>(links.groups.size()), std::vector<bool>(gone_.size()),
+                                     std::vector<bool>(gone_.size())});
 }
 
 /// The engine's task has it, with what else it has not handed on yet: it goes with the task, which ends where
@@ -198,19 +280,25 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
   Tensors tangents = std::exchange(pass.tangents, Tensors(gone_.size()));
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
-  for (size_t k = 0; k < given.size(); ++k)
-    if (given[k]) demand_held(k);
+  // The pass goes through inner results' own operators, though nothing came to them from outside.
+  std::vector<bool> through = given;
+  for (size_t k = 0; k < given.size(); ++k) {
+    if (pass.passed[k] && region_->links_.inner[k] >= 0) through[k] = true;
+    if (through[k]) demand_held(k);
+  }
   variable_list computed;
   if (c10::GradMode::is_enabled()) {
-    note_gone(given);
-    computed = differentiate(tangents);
+    note_gone(through);
+    computed = differentiate(tangents, pass.seen, -1);
   } else {
-    Tensors all = unpack_saved(given, node);
-    note_gone(given);  // not where a saved tensor was written to, which raises
+    const bool last = is_last(through);
+    Tensors all = unpack_saved(given, last, node);
+    if (last && is_over(through)) release_inputs();
+    note_gone(through);  // not where a saved tensor was written to, which raises
     std::ranges::move(tangents, std::back_inserter(all));
     tangents.clear();
     const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-    computed = region_->run_backward(std::move(all), given, *this);
+    computed = region_->run_backward(std::move(all), given, pass.seen, *this);
   }
   for (size_t edge = 0; edge < computed.size(); ++edge) {
     at::Tensor& whole = pass.gradients[edge];
@@ -240,7 +328,7 @@ void TrainedCall::release_inputs() {
   as_it_is_.clear();
   seen_.clear();
   changing_.clear();
-  again_.reset();
+  again_.clear();
   inputs_released_ = true;
 }
 
@@ -283,8 +371,7 @@ bool TrainedCall::is_read(size_t saved, const std::vector<bool>& given) const {
 
 /// In the last pass over this node nothing is kept that is given away here. Behind it there is nothing any
 /// more, which is no matter to what reads nothing of it.
-Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr& node) {
-  const bool last = is_last(given);
+Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, bool last, const NodePtr& node) {
   Tensors out;
   out.reserve(region_->links_.saved_from.size() + region_->p_.tangent_of.size());
   for (size_t i = 0; i < saved_.size(); ++i) {
@@ -297,20 +384,28 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, const NodePtr&
     if (last) saved_[i].reset_data();
   }
   out.resize(region_->links_.saved_from.size());
-  if (last && is_over(given)) release_inputs();
   return out;
+}
+
+/// By edge; or, of an inner result that is `asked` for (a tangent), what comes to it through others.
+variable_list TrainedCall::differentiate(const variable_list& tangents, const std::vector<bool>& seen,
+                                         int asked) {
+  const SecondRun& again = second_run(tangents, seen);
+  if (asked < 0) return region_->differentiate(again, again.from, tangents);
+  const int inner = region_->links_.inner[static_cast<size_t>(asked)];
+  return region_->differentiate(again, {again.inner[static_cast<size_t>(inner)]}, tangents);
 }
 
 /// The run is made again once, for all passes: as in eager, they go through the nodes of one run. An input
 /// that was written to is no matter to results that are not made of it.
-variable_list TrainedCall::differentiate(const variable_list& tangents) {
+SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vector<bool>& seen) {
   TORCH_CHECK(!inputs_released_, torch::autograd::ERR_BACKWARD_TWICE);
   const std::vector<bool> needed = inputs_of(tangents);
   const edge_list next = edges();
-  if (again_) {
+  if (const auto known = again_.find(seen); known != again_.end()) {
     for (size_t i = 0; i < otherwise_.size(); ++i)
       if (otherwise_[i] && needed[i]) find_input(i, next);
-    return region_->differentiate(*again_, tangents);
+    return known->second;
   }
   Tensors inputs = find_inputs(next, needed);
   const std::vector<size_t>& to = region_->links_.edges;
@@ -323,9 +418,15 @@ variable_list TrainedCall::differentiate(const variable_list& tangents) {
     if (now) now->put_back();
   });
   if (drawn_) drawn_->put_back();
-  again_ = region_->run_again(std::move(inputs), values_, generators_);
+  edge_list parted(gone_.size());
+  {
+    const std::lock_guard lock(nodes_mutex_);
+    for (size_t k = 0; k < seen.size(); ++k)
+      if (seen[k] && result_nodes_[k]) parted[k] = Edge(result_nodes_[k]->getptr(), 0);
+  }
   ++region_->differentiated_;
-  return region_->differentiate(*again_, tangents);
+  return again_.emplace(seen, region_->run_again(std::move(inputs), values_, generators_, parted))
+      .first->second;
 }
 
 /// By input: is any gradient behind these tangents made of it?

@@ -13,11 +13,17 @@
 //     results            r0      r1          each tells of its gradient (ResultNode)
 //                       /  \    /  \         .
 //     groups of inputs g0    g1     g2       by the results that lead there (TrainedNode)
+//
+// A result that others are made of (autograd::Inner) has its node behind theirs. As a rule nothing is handed
+// over between the two: the gradient stays inside the backward part, which the groups' nodes run. Only where
+// somebody looks, by a hook on the inner result or since the pass asks for its gradient, the part up to there
+// is run by itself, and the rest takes what the hooks made of it.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -58,6 +64,7 @@ class ResultNode final : public torch::autograd::Node {
  public:
   ResultNode(std::shared_ptr<TrainedCall> call, size_t tangent, bool is_rewritten)
       : call_(std::move(call)), tangent_(tangent), is_rewritten_(is_rewritten) {}
+  ~ResultNode() override;
 
   std::string name() const override { return "TorchboltBackward"; }
 
@@ -73,6 +80,7 @@ class ResultNode final : public torch::autograd::Node {
 struct SecondRun {
   std::vector<at::Tensor> from;     ///< by edge; undefined: nothing leads there
   std::vector<at::Tensor> results;  ///< by tangent
+  std::vector<at::Tensor> inner;  ///< by inner result: what others are made of, where that is parted from it
 };
 
 class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
@@ -99,10 +107,17 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
     std::vector<at::Tensor> tangents;          ///< told of by results, and not used yet
     torch::autograd::variable_list gradients;  ///< by edge: not handed on yet
     std::vector<bool> handed_on;               ///< by group
+    std::vector<bool> passed;                  ///< by tangent: the result's node has been called
+    std::vector<bool> seen;  ///< by tangent: of an inner result whose gradient was handed to its node
   };
 
   torch::autograd::edge_list edges_to_groups(size_t tangent, const at::Tensor& of) const;
-  bool tell(size_t tangent, const at::Tensor& gradient);
+  bool tell(size_t tangent, const at::Tensor& gradient, const autograd::NodePtr& node,
+            torch::autograd::variable_list& to_inner);
+  bool is_seen(size_t inner) const;
+  bool is_last_before(size_t inner, size_t tangent, const Pass& pass) const;
+  bool comes_to(torch::autograd::Node* node) const;
+  at::Tensor gradient_through(Pass& pass, size_t inner, const autograd::NodePtr& node);
   torch::autograd::variable_list gradients_of(size_t group, torch::autograd::variable_list&& tangents,
                                               const autograd::NodePtr& node);
   void compute(Pass& pass, const autograd::NodePtr& node);
@@ -110,14 +125,17 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::shared_ptr<Pass> pass_of(int id) const;
   void keep(const std::shared_ptr<Pass>& pass);
   bool is_under_way(int id) const;
-  torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents);
+  torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents,
+                                               const std::vector<bool>& seen, int asked);
+  SecondRun& second_run(const torch::autograd::variable_list& tangents, const std::vector<bool>& seen);
   void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
   bool is_over(const std::vector<bool>& given) const;
   void release_inputs();
   void note_gone(const std::vector<bool>& given);
   bool is_read(size_t saved, const std::vector<bool>& given) const;
-  std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, const autograd::NodePtr& node);
+  std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, bool last,
+                                       const autograd::NodePtr& node);
   std::vector<bool> inputs_of(const torch::autograd::variable_list& tangents) const;
   std::vector<at::Tensor> find_inputs(const torch::autograd::edge_list& edges,
                                       const std::vector<bool>& needed);
@@ -139,8 +157,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   // As they were before the run, where inputs are kept:
   std::optional<record::GeneratorStates> drawn_;
   std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
-  std::optional<SecondRun> again_;    ///< if a pass has asked for it
-  std::vector<bool> otherwise_;       ///< inputs that were not as they had been when the run was made again
+  /// Those that passes have asked for, by the inner results (tangents) that somebody looked at.
+  std::map<std::vector<bool>, SecondRun> again_;
+  std::vector<bool> otherwise_;  ///< inputs that were not as they had been when the run was made again
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
@@ -151,7 +170,8 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
 
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;
-  std::vector<TrainedNode*> nodes_;  ///< by group; null: nothing leads there any more
+  std::vector<TrainedNode*> nodes_;        ///< by group; null: nothing leads there any more
+  std::vector<ResultNode*> result_nodes_;  ///< by tangent, where there are inner results; null: it is gone
   /// While the run is under way, by rewritten input: where it came from, for one that is a view with a
   /// history.
   torch::autograd::edge_list rewritten_from_;

@@ -30,6 +30,7 @@ TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted
   for (TensorId id : wanted_) result_of.push_back(position(p_.forward->wanted(), id));
   find_saved(constants);
   find_tangents();
+  find_inner();
   find_groups();
   find_readers_of_saved();
   find_views();
@@ -90,10 +91,29 @@ void TrainedLinks::find_tangents() {
   }
 }
 
+/// From a result to those inner ones that it leads to, but not through a third one.
+void TrainedLinks::find_inner() {
+  const size_t count = p_.tangent_of.size();
+  inner.assign(count, -1);
+  before.resize(count);
+  for (size_t i = 0; i < p_.inner.size(); ++i) {
+    const size_t itself = p_.inner[i].tangent;
+    if (!is_own(tied[itself])) throw_unsupported("a result that others are made of, and that is a view");
+    inner[itself] = static_cast<int>(i);
+  }
+  for (const autograd::Inner& to : p_.inner)
+    for (size_t k = 0; k < count; ++k) {
+      auto lies_between = [&](const autograd::Inner& it) {
+        return it.tangent != k && it.from[k] && to.from[it.tangent];
+      };
+      if (to.from[k] && std::ranges::none_of(p_.inner, lies_between)) before[k].push_back(to.tangent);
+    }
+}
+
 void TrainedLinks::find_groups() {
   const size_t count = p_.tangent_of.size();
   const auto device = [&](size_t tangent) {
-    return info_of(p_.backward->tape(), p_.backward->tape().inputs[p_.saved.size() + tangent]).device;
+    return info_of(p_.backward_tape(), p_.backward_tape().inputs[p_.saved.size() + tangent]).device;
   };
   bool one_device = true;
   std::map<std::vector<bool>, Group> by_tangents;
@@ -117,7 +137,7 @@ void TrainedLinks::find_readers_of_saved() {
   const size_t count = p_.tangent_of.size();
   reads_saved.assign(count, false);
   if (!p_.backward) return;
-  const Tape& tape = p_.backward->tape();
+  const Tape& tape = p_.backward_tape();
   std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
   for (size_t k = 0; k < count; ++k) {
     auto& itself = from[static_cast<size_t>(tape.inputs[p_.saved.size() + k])];
@@ -150,7 +170,7 @@ void TrainedLinks::find_readers_of_saved() {
 /// `from`: by tensor of the backward part, the tangents that lead to it; empty: none does, so it is saved or
 /// made of what is.
 void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& from) {
-  const Tape& tape = p_.backward->tape();
+  const Tape& tape = p_.backward_tape();
   const size_t count = p_.tangent_of.size();
   readers.assign(p_.saved.size(), std::vector<bool>(count, false));
   std::vector<std::vector<size_t>> made_of(tape.tensors.size());  // of which saved tensors

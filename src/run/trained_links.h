@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "autograd/inner_results.h"
 #include "autograd/partition.h"
 #include "run/compiled.h"
 #include "run/trained_sizes.h"
@@ -23,15 +24,20 @@ struct TrainedParts {
   std::shared_ptr<Compiled> backward;               ///< null: there is nothing to compute
   std::vector<record::TensorId> saved, tangent_of;  ///< the backward part's inputs
   std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
-  std::vector<std::vector<bool>> comes_from;        ///< by input: the tangents that lead to its gradient
-  std::vector<bool> differentiable;                 ///< by output of the run
-  std::vector<bool> leaves;                         ///< by output: Joint::leaves
-  std::vector<size_t> rewritten;                    ///< inputs of the run that the last tangents belong to
-  std::vector<bool> made_inside;                    ///< by input: PieceOf::made_inside
-  std::vector<bool> written_later;                  ///< by input: PieceOf::written_later
-  std::vector<bool> written_again;                  ///< by input: PieceOf::written_again
-  std::shared_ptr<const TrainedSizes> sizes;        ///< null: nothing differs between calls
-  autograd::Budget budget;                          ///< that they were made with
+  std::vector<autograd::Inner> inner;               ///< results that others are made of
+  std::vector<autograd::Arrives> ways;              ///< by inner result: of the passes that `backward` is for
+  record::Tape of_any_way;                    ///< the backward part before; empty: there are no inner results
+  std::vector<std::vector<bool>> comes_from;  ///< by input: the tangents that lead to its gradient
+  std::vector<bool> differentiable;           ///< by output of the run
+  std::vector<bool> leaves;                   ///< by output: Joint::leaves
+  std::vector<size_t> rewritten;              ///< inputs of the run that the last tangents belong to
+  std::vector<bool> made_inside;              ///< by input: PieceOf::made_inside
+  std::vector<bool> written_later;            ///< by input: PieceOf::written_later
+  std::vector<bool> written_again;            ///< by input: PieceOf::written_again
+  std::shared_ptr<const TrainedSizes> sizes;  ///< null: nothing differs between calls
+  autograd::Budget budget;                    ///< that they were made with
+
+  const record::Tape& backward_tape() const { return inner.empty() ? backward->tape() : of_any_way; }
 };
 
 using OutKind = lower::TensorOut::Kind;
@@ -68,7 +74,10 @@ class TrainedLinks {
   };
   std::vector<size_t> result_of;  ///< by output: which of the forward part's results it is
   std::vector<SavedFrom> saved_from;
-  std::vector<size_t> tied;              ///< by tangent of a result: which of the forward part's it is
+  std::vector<size_t> tied;  ///< by tangent of a result: which of the forward part's it is
+  std::vector<int> inner;    ///< by tangent: which of the inner results it belongs to; -1: none
+  std::vector<std::vector<size_t>>
+      before;                            ///< by tangent: the inner results (tangents) that a pass goes on to
   std::vector<record::TensorId> beside;  ///< of those: what shows an input without its history
   std::vector<size_t> viewed;            ///< tangents that belong to tensors of the run
   std::vector<size_t> shown;             ///< outputs that are views, and that no views of the tape's lead to
@@ -106,6 +115,7 @@ class TrainedLinks {
   void find_shown(const std::vector<record::TensorId>& views, std::vector<record::TensorId>& bases);
   void demand_tied(const lower::TensorOut& view) const;
   void find_tangents();
+  void find_inner();
   void find_groups();
   void find_readers_of_saved();
   void find_readers_of_each(const std::vector<std::vector<bool>>& from);

@@ -76,7 +76,7 @@ std::shared_ptr<const TrainedSizes::Set> TrainedSizes::of(const Ints& values) co
 std::shared_ptr<const TrainedSizes::Set> TrainedSizes::made(const Ints& values,
                                                             const Ints& joint_values) const {
   auto set = std::make_shared<Set>();
-  set->agrees = autograd::agrees(p_.joint, {p_.run, p_.wanted, p_.parts, p_.own}, joint_values);
+  set->agrees = autograd::agrees(p_.joint, {p_.run, p_.wanted, p_.parts, p_.own, p_.inner}, joint_values);
   if (!set->agrees) {
     ++Stats::get().eager_fallbacks;
     log("perf_hints", "eager's operators run, because gradients are computed otherwise for" +

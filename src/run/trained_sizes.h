@@ -42,6 +42,7 @@ class TrainedSizes {
     std::vector<record::TensorId> wanted;
     std::set<record::TensorId> parts;
     std::set<int> own;
+    std::set<record::TensorId> inner;
     lower::Sizes region;
     lower::Sizes backward;          ///< as its program left them; over symbols of its own
     Syms joint_symbols;             ///< what each symbol of the joint is

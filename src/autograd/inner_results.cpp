@@ -1,0 +1,79 @@
+// autograd/inner_results.cpp
+#include "autograd/inner_results.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/MemoryFormat.h>
+#include <c10/util/strides.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "record/copy.h"
+#include "record/operator_facts.h"
+#include "support/error.h"
+
+namespace bolt::autograd {
+namespace {
+
+using record::Arg;
+using record::Entry;
+using record::Tape;
+using record::TensorId;
+
+bool lie_alike(const record::TensorInfo& info, at::IntArrayRef strides) {
+  for (size_t d = 0; d < info.sizes.size(); ++d)
+    if (info.sizes[d] > 1 && info.strides[d] != strides[d]) return false;
+  return true;
+}
+
+/// In which a copy of the one lies as the other does; nothing: in the one's own. Views of it rest on that.
+std::optional<at::MemoryFormat> format_for(const record::TensorInfo& from, const record::TensorInfo& to) {
+  if (lie_alike(from, to.strides)) return std::nullopt;
+  if (lie_alike(to, c10::contiguous_strides(to.sizes))) return at::MemoryFormat::Contiguous;
+  if (to.sizes.size() == 4 && lie_alike(to, c10::get_channels_last_strides_2d(to.sizes)))
+    return at::MemoryFormat::ChannelsLast;
+  throw_unsupported("a result that others are made of, and that lies in an order of its own");
+}
+
+/// The tensor that the entry makes is another one: lowering knows a copy for what was copied.
+Entry copied(Tape& tape, const Entry& entry, TensorId from) {
+  static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  const record::OperatorFacts& facts = record::facts_of(op);
+  Entry copy{op, &facts, tape.args->take(facts.arguments), entry.results};
+  copy.grad_mode = false;
+  copy.loc = entry.loc;
+  copy.args[0].kind = Arg::Kind::Tensor;
+  copy.args[0].tensors = {from};
+  const auto info = [&](TensorId id) -> const record::TensorInfo& {
+    return tape.tensors[static_cast<size_t>(id)];
+  };
+  if (const auto format = format_for(info(from), info(entry.results[0].tensors[0])))
+    copy.args[1].value = static_cast<int64_t>(*format);
+  return copy;
+}
+
+}  // namespace
+
+Tape with_inner(const Tape& backward, size_t tangents, const std::vector<Inner>& inner,
+                const std::vector<Arrives>& ways) {
+  Tape out = record::tensors_alone(backward);
+  for (TensorId id : backward.inputs) record::add_input(out, id);
+  const size_t first = backward.inputs.size() - tangents;
+  for (size_t i = 0; i < backward.entries.size(); ++i) {
+    const Entry& entry = backward.entries[i];
+    auto sums = [&](const Inner& it) {
+      return backward.tensors[static_cast<size_t>(it.whole)].producer == static_cast<int>(i);
+    };
+    const auto at = std::ranges::find_if(inner, sums);
+    const Arrives way = at == inner.end() ? Arrives::both : ways[static_cast<size_t>(at - inner.begin())];
+    if (way == Arrives::both)
+      record::add_entry(out, entry);
+    else
+      record::add_entry(
+          out,
+          copied(out, entry, way == Arrives::through ? at->through : backward.inputs[first + at->tangent]));
+  }
+  return out;
+}
+
+}  // namespace bolt::autograd
