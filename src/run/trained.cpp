@@ -310,7 +310,14 @@ Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set, 
     const auto options = at::TensorOptions(info.dtype).device(info.device);
     at::Tensor made = at::empty_strided(sizes, strides, options);
     const bool divides = i < saved && at::isFloatingType(info.dtype);
-    t = t.defined() ? made.copy_(t) : divides ? made.fill_(1) : made.zero_();
+    at::Tensor once = made;  // what an expanded tensor shows of one element is written once
+    for (int64_t d = 0; d < made.dim(); ++d)
+      if (strides[static_cast<size_t>(d)] == 0 && made.size(d) > 1) {
+        once = once.narrow(d, 0, 1);
+        if (t.defined()) t = t.narrow(d, 0, 1);
+      }
+    t.defined() ? once.copy_(t) : divides ? once.fill_(1) : once.zero_();
+    t = std::move(made);
   }
   return given;
 }

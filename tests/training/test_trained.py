@@ -794,3 +794,21 @@ def test_bounds_out_of_tensors_that_were_written_to():
         at = leaf(4)
         for ours, eagers in zip(fast(at, torch.tensor([n])), fn(at, torch.tensor([n])), strict=True):
             torch.testing.assert_close(ours, eagers)
+
+
+def test_hooks_that_make_whole_what_was_expanded():
+    """As save_on_cpu does. What is read as one element for all is not written to once for each."""
+
+    def fn(x):
+        wide = x.expand(3, *x.shape)
+        return torch.sin(wide), wide**2
+
+    fast = torchbolt.compile(fn)
+    x = torch.randn(4, 5, requires_grad=True)
+    with torch.autograd.graph.saved_tensors_hooks(
+        lambda t: t.clone(memory_format=torch.contiguous_format), lambda t: t
+    ):
+        want = torch.autograd.grad([t.sum() for t in fn(x)], x)
+        for _ in range(3):
+            torch.testing.assert_close(torch.autograd.grad([t.sum() for t in fast(x)], x), want)
+            torch.testing.assert_close(torch.autograd.grad(fast(x)[0].sum(), x), torch.autograd.grad(fn(x)[0].sum(), x))
