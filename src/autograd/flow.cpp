@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "autograd/checkpoint.h"
+#include "device/host/host.h"
 #include "record/operator_facts.h"
 
 namespace bolt::autograd {
@@ -185,6 +186,8 @@ void Flow::decide_work(int i) {
   for_each_tensor(entry(i).results,
                   [&](TensorId id) { elements = std::max(elements, elements_of(info(id))); });
   flow.price = price_of(flow.work, bytes, elements, prices);
+  if (takes_exponentials(entry(i)) && device::is_processor(info(entry(i).args[0].tensors[0]).device))
+    flow.price += static_cast<double>(elements) * prices.exponential_on_host;
 }
 
 bool Flow::is_of_forward(TensorId id) const {

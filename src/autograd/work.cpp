@@ -59,7 +59,10 @@ const std::unordered_map<std::string_view, Work>& rows() {
                                   "isin",
                                   "hardswish"})
       made.emplace(name, Pointwise);
-    for (std::string_view name : {"embedding", "index_select", "gather", "index"}) made.emplace(name, Gather);
+    // Losses of classes read one element a row, of what need not be in memory for that.
+    for (std::string_view name :
+         {"embedding", "index_select", "gather", "index", "nll_loss_forward", "nll_loss2d_forward"})
+      made.emplace(name, Gather);
     for (std::string_view name : {"exp",        "exp2",
                                   "expm1",      "log",
                                   "log2",       "log10",
@@ -153,6 +156,11 @@ bool is_repeatable(const record::Entry& entry) {
   if (facts.communicates || facts.waits) return false;
   if (facts.draws || facts.ends_region || facts.finds_sizes || facts.has_out || facts.turns) return false;
   return !entry.own_version && !takes_numbers_out(entry);
+}
+
+bool takes_exponentials(const record::Entry& entry) {
+  const std::string_view name = base_name(entry.op.operator_name().name);
+  return name == "_softmax" || name == "_log_softmax" || name == "logsumexp";
 }
 
 bool counts_statistics(const record::Entry& entry) {

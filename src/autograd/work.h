@@ -41,11 +41,15 @@ inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass 
 /// What decides between keeping and computing: everything in bytes of memory traffic that take as long.
 /// These are rules of thumb for processors and GPUs of today, not measurements.
 struct Prices {
-  double kept = 1;            ///< a byte that is kept
-  double materialised = 1;    ///< a byte written that no kernel would have to write otherwise, or read
-  double pointwise = 0.5;     ///< an element of a result
-  double transcendental = 2;  ///< an element of a result
+  double kept = 1;                 ///< a byte that is kept
+  double materialised = 1;         ///< a byte written that no kernel would have to write otherwise, or read
+  double pointwise = 0.5;          ///< an element of a result
+  double transcendental = 2;       ///< an element of a result
+  double exponential_on_host = 8;  ///< an element that a pass takes the exponential of, on a processor
 };
+
+/// Does a pass take exponentials of all that it reads? To a GPU these are little beside reading.
+bool takes_exponentials(const record::Entry& entry);
 
 /// The price of a call that reads and makes so much.
 double price_of(Work work, int64_t bytes_read, int64_t elements_made, const Prices& prices);
