@@ -103,6 +103,9 @@ void TrainedLinks::find_inner() {
   }
   for (const autograd::Inner& to : p_.inner)
     for (size_t k = 0; k < count; ++k) {
+      // Autograd may call the node of a rewritten view from within one of its own.
+      if (to.from[k] && k + p_.rewritten.size() >= count)
+        throw_unsupported("a result that others are made of, and an input that is rewritten with it");
       auto lies_between = [&](const autograd::Inner& it) {
         return it.tangent != k && it.from[k] && to.from[it.tangent];
       };

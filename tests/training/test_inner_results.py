@@ -236,3 +236,27 @@ def test_gradients_that_somebody_waits_for():
                 [torch.stack(order).sort().values, cache[3].grad, *(p.grad.clone() for p in model.parameters())]
             )
         torch.testing.assert_close(*found, rtol=1e-4, atol=5e-6)
+
+
+def test_an_argument_that_is_rewritten_by_what_is_handed_out():
+    """Its node and the inner result's are two pieces'."""
+
+    def fn(x, w):
+        scale = w.norm()
+        x.t().add_(scale)
+        return scale, x[0]
+
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        found = []
+        values, weights = torch.randn(3, 4), torch.randn(5)
+        for f in (fast, fn):
+            x, w = values.clone().requires_grad_(), weights.clone().requires_grad_()
+            scale, row = f(x * 2, w)
+            found.append(
+                [
+                    *torch.autograd.grad(row.sin().sum() + scale, scale, retain_graph=True),
+                    *torch.autograd.grad(row.sum(), [x, w]),
+                ]
+            )
+        torch.testing.assert_close(*found)
