@@ -108,7 +108,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
     torch::autograd::variable_list gradients;  ///< by edge: not handed on yet
     std::vector<bool> handed_on;               ///< by group
     std::vector<bool> passed;                  ///< by tangent: the result's node has been called
-    std::vector<bool> seen;  ///< by tangent: of an inner result whose gradient was handed to its node
+    std::vector<bool> seen;  ///< by tangent: an inner result's whose gradient was handed to its node
   };
 
   torch::autograd::edge_list edges_to_groups(size_t tangent, const at::Tensor& of) const;

@@ -26,7 +26,9 @@ struct TrainedParts {
   std::vector<record::TensorId> gradients;          ///< by input of the run; -1: none
   std::vector<autograd::Inner> inner;               ///< results that others are made of
   std::vector<autograd::Arrives> ways;              ///< by inner result: of the passes that `backward` is for
-  record::Tape of_any_way;                    ///< the backward part before; empty: there are no inner results
+  /// What `backward` was made of for those, and programs for other passes are; empty: there are no inner
+  /// results.
+  record::Tape of_any_way;
   std::vector<std::vector<bool>> comes_from;  ///< by input: the tangents that lead to its gradient
   std::vector<bool> differentiable;           ///< by output of the run
   std::vector<bool> leaves;                   ///< by output: Joint::leaves
@@ -37,6 +39,7 @@ struct TrainedParts {
   std::shared_ptr<const TrainedSizes> sizes;  ///< null: nothing differs between calls
   autograd::Budget budget;                    ///< that they were made with
 
+  /// As the split gave it.
   const record::Tape& backward_tape() const { return inner.empty() ? backward->tape() : of_any_way; }
 };
 
