@@ -77,6 +77,10 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       constants_(std::move(constants)),
       links_(tape_, wanted_, p_, constants_) {
   for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
+  std::unordered_map<TensorId, size_t> places;
+  for (size_t i = 0; p_.backward && i < p_.backward->wanted().size(); ++i)
+    places[p_.backward->wanted()[i]] = i;
+  for (size_t edge : links_.edges) place_of_edge_.push_back(places.at(p_.gradients[edge]));
   for (const autograd::Inner& inner : p_.inner) {
     const TensorInfo& info = info_of(tape_, p_.tangent_of[inner.tangent]);
     nothing_.push_back(at::empty({0}, at::TensorOptions(info.dtype).device(info.device)));
@@ -348,16 +352,19 @@ std::vector<autograd::Arrives> Trained::ways_of(const std::vector<bool>& given,
   return ways;
 }
 
-/// `asked`: what is wanted where the pass has a program of its own. The results are by its `wanted`, or by
-/// that of the whole part, and are given back by `asked`.
-Tensors Trained::run_part(Tensors all, const PartialPasses::Kind& kind, const std::vector<TensorId>& asked,
-                          const TrainedCall& call) const {
-  bool usual = kind.asked < 0 && kind.ways == p_.ways;
+/// Is the backward part for such passes?
+bool Trained::is_usual(const PartialPasses::Kind& kind) const {
+  if (kind.ways != p_.ways) return false;
   for (size_t k = 0; k < kind.given.size(); ++k)
-    usual &= kind.given[k] || (links_.inner[k] >= 0 &&
-                               kind.ways[static_cast<size_t>(links_.inner[k])] == autograd::Arrives::through);
-  std::shared_ptr<const PartialPasses::Program> some;
-  if (!usual) some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.budget);
+    if (const int inner = links_.inner[k];
+        !kind.given[k] && (inner < 0 || kind.ways[static_cast<size_t>(inner)] != autograd::Arrives::through))
+      return false;
+  return true;
+}
+
+/// `some`: null: the backward part. The results are by what that gives.
+Tensors Trained::run_part(Tensors all, const PartialPasses::Program* some,
+                          const std::vector<autograd::Arrives>& ways, const TrainedCall& call) const {
   const Tape& tape = some ? some->tape : p_.backward->tape();
   const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
   const auto replay = [&](const Tensors& inputs) {
@@ -366,26 +373,20 @@ Tensors Trained::run_part(Tensors all, const PartialPasses::Kind& kind, const st
   };
   // Nobody reads them.
   for (size_t i = 0; i < p_.inner.size(); ++i)
-    if (kind.ways[i] == autograd::Arrives::through) all[p_.saved.size() + p_.inner[i].tangent] = nothing_[i];
-  const auto run = [&](Tensors inputs) {
-    const bool wrapped = std::ranges::any_of(inputs, is_wrapped);
-    inputs = complete(tape, std::move(inputs), call.set_.get(), p_.saved.size());
-    if (wrapped || (some && !some->is_compiled_for(p_.sizes.get(), call.values_))) return replay(inputs);
-    const Ints values = !p_.sizes ? Ints()
-                        : some    ? p_.sizes->over_region(some->symbols, call.values_)
-                                  : p_.sizes->for_backward(call.values_);
-    const record::Communications told;
-    try {
-      return (some ? *some->compiled : *p_.backward).run_last(inputs, values);
-    } catch (const RunEagerly& why) {
-      check_nobody_was_told(told, why);
-      return replay(inputs);
-    }
-  };
-  const Tensors results = run(std::move(all));
-  Tensors out;
-  for (TensorId id : asked) out.push_back(results[position(wanted, id)]);
-  return out;
+    if (ways[i] == autograd::Arrives::through) all[p_.saved.size() + p_.inner[i].tangent] = nothing_[i];
+  const bool wrapped = std::ranges::any_of(all, is_wrapped);
+  all = complete(tape, std::move(all), call.set_.get(), p_.saved.size());
+  if (wrapped || (some && !some->is_compiled_for(p_.sizes.get(), call.values_))) return replay(all);
+  const Ints values = !p_.sizes ? Ints()
+                      : some    ? p_.sizes->over_region(some->symbols, call.values_)
+                                : p_.sizes->for_backward(call.values_);
+  const record::Communications told;
+  try {
+    return (some ? *some->compiled : *p_.backward).run_last(all, values);
+  } catch (const RunEagerly& why) {
+    check_nobody_was_told(told, why);
+    return replay(all);
+  }
 }
 
 /// The gradients, by edge. What no tangent that is given leads to is none.
@@ -393,14 +394,21 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
                                     const std::vector<bool>& seen, const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const std::vector<bool> reaches = reached(links_, p_, given);
-  std::vector<TensorId> asked;
-  for (size_t i = 0; i < reaches.size(); ++i)
-    if (const TensorId id = p_.gradients[links_.edges[i]]; reaches[i] && position(asked, id) == asked.size())
-      asked.push_back(id);
-  const Tensors gradients = run_part(std::move(all), {given, ways_of(given, seen), -1}, asked, call);
+  const PartialPasses::Kind kind{given, ways_of(given, seen), -1};
+  std::shared_ptr<const PartialPasses::Program> some;
+  if (!is_usual(kind)) {
+    std::vector<TensorId> asked;
+    for (size_t i = 0; i < reaches.size(); ++i)
+      if (const TensorId id = p_.gradients[links_.edges[i]];
+          reaches[i] && position(asked, id) == asked.size())
+        asked.push_back(id);
+    some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.budget);
+  }
+  const Tensors gradients = run_part(std::move(all), some.get(), kind.ways, call);
   variable_list out(links_.edges.size());
   for (size_t i = 0; i < out.size(); ++i)
-    if (reaches[i]) out[i] = gradients[position(asked, p_.gradients[links_.edges[i]])];
+    if (reaches[i])
+      out[i] = gradients[some ? position(some->wanted, p_.gradients[links_.edges[i]]) : place_of_edge_[i]];
   return out;
 }
 
@@ -410,7 +418,9 @@ at::Tensor Trained::gradient_through(Tensors all, const std::vector<bool>& given
                                      const TrainedCall& call) const {
   const at::NoGradGuard no_grad;
   const TensorId id = p_.inner[inner].through;
-  return run_part(std::move(all), {given, ways_of(given, seen), id}, {id}, call)[0];
+  const PartialPasses::Kind kind{given, ways_of(given, seen), id};
+  const auto some = partial_.of(p_.backward_tape(), p_.inner, kind, {id}, p_.sizes.get(), p_.budget);
+  return run_part(std::move(all), some.get(), kind.ways, call)[0];
 }
 
 // ---- gradients of gradients ----

@@ -75,8 +75,9 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
   std::vector<autograd::Arrives> ways_of(const std::vector<bool>& given, const std::vector<bool>& seen) const;
-  Tensors run_part(Tensors all, const PartialPasses::Kind& kind, const std::vector<record::TensorId>& asked,
-                   const TrainedCall& call) const;
+  bool is_usual(const PartialPasses::Kind& kind) const;
+  Tensors run_part(Tensors all, const PartialPasses::Program* some,
+                   const std::vector<autograd::Arrives>& ways, const TrainedCall& call) const;
   torch::autograd::variable_list run_backward(Tensors all, const std::vector<bool>& given,
                                               const std::vector<bool>& seen, const TrainedCall& call) const;
   at::Tensor gradient_through(Tensors all, const std::vector<bool>& given, const std::vector<bool>& seen,
@@ -92,7 +93,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   const std::unordered_map<int, at::Tensor> constants_;
   const TrainedLinks links_;
   mutable PartialPasses partial_;
-  std::vector<at::Tensor> nothing_;  ///< by inner result: what stands for a tangent that nobody reads
+  std::vector<size_t> place_of_edge_;  ///< among what the usual backward part gives
+  std::vector<at::Tensor> nothing_;    ///< by inner result: what stands for a tangent that nobody reads
   bool draws_ = false;
   std::atomic<int> calls_ = 0;                   ///< since they were last looked at
   mutable std::atomic<int> differentiated_ = 0;  ///< of those, by passes to be differentiated themselves

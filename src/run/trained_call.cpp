@@ -263,15 +263,9 @@ variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, 
 /// By group: will the engine come to it in this pass, if the pass is the engine's?
 std::vector<bool> TrainedCall::groups_to_come(const Pass& pass) const {
   std::vector<bool> to_come(pass.handed_on.size());
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
-  if (pass.id < 0 || !nodes) return to_come;
+  if (pass.id < 0) return to_come;
   const std::lock_guard lock(nodes_mutex_);
-  for (size_t g = 0; g < to_come.size(); ++g) {
-    if (pass.handed_on[g] || !nodes->contains(nodes_[g])) continue;
-    const auto info = filter ? filter->find(nodes_[g]) : decltype(filter->find(nullptr))();
-    to_come[g] = !filter || filter->empty() || (info != filter->end() && info->second.should_execute());
-  }
+  for (size_t g = 0; g < to_come.size(); ++g) to_come[g] = !pass.handed_on[g] && comes_to(nodes_[g]);
   return to_come;
 }
 
