@@ -315,6 +315,9 @@ class Cuda final : public DeviceInterface {
     return is_half(type.dtype) && driver::capability(type.device.index) >= 80;
   }
 
+  /// cuBLAS adds up halves in float32 and stores either.
+  bool ends_in_float(const graph::Node&) const override { return true; }
+
   int schedules(const loops::Kernel&) const override { return std::size(codegen::cuda::kWider); }
 
   /// Where the smallest of them keeps the device busy for less than some rounds, the last of which is partly

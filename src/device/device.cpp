@@ -89,6 +89,10 @@ loops::PlanOptions options_of_devices() {
     const DeviceInterface* device = find(product.out()->type.device.kind);
     return device && device->ends_in_gelu(product);
   };
+  options.ends_in_float = [](const graph::Node& product) {
+    const DeviceInterface* device = find(product.out()->type.device.kind);
+    return device && device->ends_in_float(product);
+  };
   options.list_key = [](const loops::Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     const DeviceInterface* device = find(on.kind);
     return device ? device->list_key(kernel, numbers, on) : std::string();

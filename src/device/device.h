@@ -182,6 +182,8 @@ class DeviceInterface {
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
   /// loops::PlanOptions::ends_in_gelu, of a product on this device.
   virtual bool ends_in_gelu(const graph::Node& /*product*/) const { return false; }
+  /// loops::PlanOptions::ends_in_float, of a product on this device.
+  virtual bool ends_in_float(const graph::Node& /*product*/) const { return false; }
 
   // ---- lists of kernels
   /// loops::PlanOptions::list_key, for kernels on this device.

@@ -416,6 +416,8 @@ DType own_dtype(const NodeInMaking& s) {
                      (s.op == Op::sdpa && i == 3 && s.type(3).dtype == DType::Bool) ||
                      (may_have_narrow_weights(s) && i == 1),
                  s.name(), " of ", dtype_name(s.type(0).dtype), " and ", dtype_name(s.type(i).dtype));
+    if ((s.op == Op::matmul || s.op == Op::linear) && s.has("wide") && s.attr<bool>("wide"))
+      return DType::F32;
   }
   return s.type(0).dtype;
 }

@@ -9,6 +9,7 @@
 #include "loops/build.h"
 #include "loops/cost.h"
 #include "loops/end_in_activations.h"
+#include "loops/end_in_casts.h"
 #include "loops/fuse.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
@@ -44,6 +45,7 @@ class Planner {
     g.renumber();
     if (merge_products(g, options_)) g.renumber();
     if (end_in_activations(g, options_)) g.renumber();
+    if (end_in_casts(g, options_)) g.renumber();
     choose_layouts(g, options_);
     if (sum_outer_first(g)) g.renumber();
     if (narrow_weights(g, options_)) g.renumber();

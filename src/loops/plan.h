@@ -149,6 +149,9 @@ struct PlanOptions {
   /// Asked for each product that a gelu by its approximation follows, which nothing else reads: does its
   /// library end in that (Op::linear, activation)? Unset: never.
   std::function<bool(const graph::Node& product)> ends_in_gelu;
+  /// Asked for each product of half types that is only wanted in float32: does its library store its sums as
+  /// they are (Op::matmul, wide)? Unset: never.
+  std::function<bool(const graph::Node& product)> ends_in_float;
   /// Asked for each kernel: what it has in common with those that its device can launch together with it; "":
   /// it is launched by itself. Unset: every kernel is.
   /// `numbers`, by buffer: numbers_of.

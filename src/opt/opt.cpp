@@ -144,6 +144,9 @@ loops::PlanOptions options_of(const OptOptions& o) {
   options.list_key = [](const Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     return on.kind == graph::DeviceKind::CUDA ? codegen::cuda::list_key(kernel, {}, numbers) : std::string();
   };
+  options.ends_in_float = [](const graph::Node& product) {
+    return product.out()->type.device.kind == graph::DeviceKind::CUDA;
+  };
   options.fuse = !o.no_fuse;
   read_number(o.fuel, "--fuel is a number of fusions", &options.fuel);
   read_number(o.apart, "--apart is a number of bytes", &options.bytes_apart);

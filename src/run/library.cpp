@@ -76,8 +76,12 @@ std::vector<int64_t> normalized_shape(const Node& n, const at::Tensor& x) {
 /// Of a product or convolution.
 optional<at::Tensor> bias(const Tensors& in) { return in.size() > 2 ? optional(in[2]) : std::nullopt; }
 
+/// Does a product store its sums of halves as they are?
+bool is_wide(const Node& n) { return n.attr_or<bool>("wide", false); }
+
 Tensors linear(const Node& n, const Tensors& in) {
   if (n.has_attr("activation")) return {linear_gelu(in[0], in[1], in[2])};
+  if (is_wide(n)) return {wide_product(in[0], in[1].t())};
   return {at::linear(in[0], in[1], bias(in))};
 }
 bool linear_into(const Node& n, const Tensors& in, const at::Tensor& out) {
@@ -85,7 +89,9 @@ bool linear_into(const Node& n, const Tensors& in, const at::Tensor& out) {
 }
 Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }
 Tensors join(const Node&, const Tensors& in) { return {joined(in)}; }
-Tensors matmul(const Node&, const Tensors& in) { return {at::matmul(in[0], in[1])}; }
+Tensors matmul(const Node& n, const Tensors& in) {
+  return {is_wide(n) ? wide_product(in[0], in[1]) : at::matmul(in[0], in[1])};
+}
 bool matmul_into(const Node&, const Tensors& in, const at::Tensor& out) {
   return product_into(in[0], in[1], {}, out);
 }

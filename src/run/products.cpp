@@ -8,6 +8,7 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
 #include <cstdint>
@@ -25,6 +26,9 @@ at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef 
       .options(first.options())
       .make_tensor();
 }
+
+/// ATen has them where a library of the device does.
+bool has_wide_products(const at::Tensor& operand) { return operand.is_cuda(); }
 
 /// All of them as one [weights, N, K] over their memory. Nothing: they lie at different distances, or in the
 /// opposite order, which tensors cannot say.
@@ -53,13 +57,28 @@ at::Tensor joined(const std::vector<at::Tensor>& weights) {
   return over(weights[0], {rows, inner}, {inner, 1});
 }
 
+at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
+  if (!has_wide_products(a)) return at::matmul(a.to(at::kFloat), b.to(at::kFloat));
+  if (b.dim() == 3) return at::bmm(a, b, at::kFloat);
+  std::vector<int64_t> sizes = a.sizes().vec();
+  sizes.pop_back();
+  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+  sizes.push_back(b.size(1));
+  return at::mm(a.reshape({rows, b.size(0)}), b, at::kFloat).view(sizes);
+}
+
 bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out) {
-  const bool alike = a.scalar_type() == out.scalar_type() && b.scalar_type() == out.scalar_type();
-  if (!alike || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0) return false;
+  if (a.scalar_type() != b.scalar_type() || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0)
+    return false;
+  const bool wide = a.scalar_type() != out.scalar_type();
+  if (wide && (!has_wide_products(a) || bias.defined())) return false;
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
   at::Tensor to = out;
   if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0) && !bias.defined()) {
-    at::bmm_out(to, a, b);
+    if (wide)
+      at::bmm_out(to, a, b, out.scalar_type());
+    else
+      at::bmm_out(to, a, b);
     return true;
   }
   if (b.dim() != 2) return false;
@@ -68,6 +87,8 @@ bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bi
   const at::Tensor flat = a.reshape({rows, b.size(0)});
   if (bias.defined())
     at::addmm_out(to, bias, flat, b);
+  else if (wide)
+    at::mm_out(to, flat, b, out.scalar_type());
   else
     at::mm_out(to, flat, b);
   return true;

@@ -17,8 +17,11 @@ namespace bolt::run {
 /// kinds are multiplied by one after another.
 at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
-/// a @ b + bias, as at::linear and at::matmul have it, into memory that is there. `bias` may be undefined.
-/// False: there is no such call for these operands.
+/// a @ b of halves, in float32: the sums that at::matmul rounds.
+at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
+
+/// a @ b + bias, as at::linear and at::matmul have it, into memory that is there. `bias` may be undefined; a
+/// float32 result of halves has none. False: there is no such call for these operands.
 bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out);
 
 /// [N + M + ..., K] of weights [N, K], [M, K], ...: over their memory, which it does not hold, where they lie

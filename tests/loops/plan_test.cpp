@@ -7,6 +7,7 @@
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
 //   ; merges               a library takes products of one operand at once
 //   ; ends in gelu         a library ends products in one
+//   ; ends in float        a library stores the sums of products of halves as they are
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
@@ -37,7 +38,7 @@ using graph::HostTensor;
 
 struct Case {
   int kernels = -1, fold = -1;
-  bool epilogues = false, merges = false, gelus = false;
+  bool epilogues = false, merges = false, gelus = false, floats = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
@@ -66,6 +67,8 @@ Case read_case(const std::filesystem::path& path) {
       c.merges = true;
     else if (key == "ends in gelu")
       c.gelus = true;
+    else if (key == "ends in float")
+      c.floats = true;
     else if (key == "apart")
       c.apart = std::stoll(value);
     else if (key == "free")
@@ -150,6 +153,7 @@ TEST_P(PlanFile, RunsAsTheGraph) {
     options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   }
   if (c.gelus) options.ends_in_gelu = [](const auto&) { return true; };
+  if (c.floats) options.ends_in_float = [](const auto&) { return true; };
   if (c.merges) options.merges = [](const auto&) { return true; };
   run_and_compare(c, options, inputs, expected);
   options.fuse = false;
