@@ -17,6 +17,7 @@
 #include "loops/narrow_weights.h"
 #include "loops/put_back.h"
 #include "loops/roles.h"
+#include "loops/scatter_onto.h"
 #include "loops/space.h"
 #include "loops/sum_outer_first.h"
 #include "loops/together.h"
@@ -45,6 +46,7 @@ class Planner {
     g.renumber();
     if (merge_products(g, options_)) g.renumber();
     if (end_in_activations(g, options_)) g.renumber();
+    if (scatter_onto(g)) g.renumber();
     if (end_in_casts(g, options_)) g.renumber();
     choose_layouts(g, options_);
     if (sum_outer_first(g)) g.renumber();

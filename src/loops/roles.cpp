@@ -280,6 +280,12 @@ std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
   return found;
 }
 
+/// By a library, and as the result of a scatter lies?
+bool is_given_fresh(const Value* base, const Value* result) {
+  return base->def && graph::op_info(base->def->op).gives_fresh_memory && base->type.is_contiguous() &&
+         result->type.is_contiguous();
+}
+
 void give_bases_memory(Graph& g) {
   g.renumber();
   const std::vector<int> uses = g.use_counts();
@@ -288,7 +294,7 @@ void give_bases_memory(Graph& g) {
     Value*& base = n->operands[0];
     const OpKind made = base->def ? kind_of(base->def) : OpKind::Extern;
     const bool fresh = made == OpKind::Pointwise || made == OpKind::Reduce || made == OpKind::Index ||
-                       made == OpKind::Scan || made == OpKind::Scatter;
+                       made == OpKind::Scan || made == OpKind::Scatter || is_given_fresh(base, n->out());
     if (fresh && uses[base->id] == 1) continue;
     graph::Type type = base->type;
     type.strides = n->out()->type.strides;

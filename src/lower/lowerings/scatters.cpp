@@ -10,8 +10,9 @@
 //
 // Half types are added up in float32: no sum is rounded at each of its terms. What stays ATen's, where our
 // threads meet in any order (DeviceFacts::scatters_in_order): what adds up floats in one order there
-// (index_put and embeddings sort first), and all of it where the user wants algorithms that give the same
-// bits each time.
+// (index_put sorts first), and all of it where the user wants algorithms that give the same bits each time.
+// Gradients of embeddings sort there, too, or take ten times as long as their bytes, so they are ours unless
+// the user wants that; of half types they would need float32 memory as large as the embedding.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -226,7 +227,7 @@ Results index_reduce(Call& c) {
 // Each row's gradient goes to where the row was read.
 Results embedding_backward(Call& c) {
   const DType t = c.result_dtype();
-  if (!is_ours(c, "sum", t) || (!adds_in_order(c) && is_float(t)) || c.flag("scale_grad_by_freq")) return {};
+  if (!is_ours(c, "sum", t) || (!adds_in_order(c) && is_half(t)) || c.flag("scale_grad_by_freq")) return {};
   const Formula f(c, compute_type(t));
   Term g = f("grad_output"), list{&c, c.tensor("indices")};
   const Sym count = product(list.sizes());
