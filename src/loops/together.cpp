@@ -13,6 +13,9 @@ namespace bolt::loops {
 namespace {
 
 constexpr int64_t kSmallBytes = 4096;
+/// Of temporaries that are made earlier than they are read, in one list: at most, and of all that the program
+/// has in memory. A launch costs as much as a few megabytes.
+constexpr int64_t kEarlyBytes = int64_t{32} << 20, kOfAll = 64;
 
 class Together {
  public:
@@ -21,6 +24,7 @@ class Together {
   void run() {
     if (!find_keys()) return;
     find_edges();
+    early_ = bytes_made_early();
     done_.assign(p_.steps.size(), 0);
     for (size_t i = 0; i < p_.steps.size(); ++i)
       if (!done_[i]) take_with_list(i);
@@ -89,17 +93,37 @@ class Together {
     return std::any_of(members.begin(), members.end(), [](int n) { return n > 1; });
   }
 
-  /// Of known sizes, and what it makes is small or lies in memory that is there in any case.
+  /// Of known sizes, and what it makes is small, lies in memory that is there in any case, or may be made as
+  /// early as anybody likes.
   bool is_movable(const Step& s) const {
+    bool early = true;
     for (size_t k = 0; k < s.buffers.size(); ++k) {
       const PlanBuffer& b = buffer(memory(s.buffers[k]));
       if (has_data_sizes(buffer(s.buffers[k])) || has_data_sizes(b)) return false;
-      if (!writes(s, k) || b.kind == BufferKind::Input || b.kind == BufferKind::Output) continue;
-      if (buffer(s.buffers[k]).over >= 0) continue;
-      const Sym count = b.type.numel();
-      if (!count.is_const() || count.value() * dtype_bytes(b.type.dtype) > kSmallBytes) return false;
+      early &= writes(s, k) || b.kind == BufferKind::Input;
     }
-    return true;
+    const int64_t bytes = temporary_bytes(s);
+    return bytes >= 0 && (early || bytes <= kSmallBytes);
+  }
+  /// Of all temporaries that it makes; -1: that is not known.
+  int64_t temporary_bytes(const Step& s) const {
+    int64_t bytes = 0;
+    for (size_t k = static_cast<size_t>(s.operand_count); k < s.buffers.size(); ++k) {
+      const PlanBuffer& b = buffer(memory(s.buffers[k]));
+      if (b.kind == BufferKind::Input || b.kind == BufferKind::Output || buffer(s.buffers[k]).over >= 0)
+        continue;
+      const Sym count = b.type.numel();
+      if (!count.is_const()) return -1;
+      bytes += count.value() * dtype_bytes(b.type.dtype);
+    }
+    return bytes;
+  }
+  int64_t bytes_made_early() const {
+    int64_t all = 0;
+    for (const PlanBuffer& b : p_.buffers)
+      if (const Sym count = b.type.numel(); b.kind != BufferKind::Alias && count.is_const())
+        all += count.value() * dtype_bytes(b.type.dtype);
+    return std::min(kEarlyBytes, all / kOfAll);
   }
   /// The processor gives the launches, so what it computes itself is done when the list begins.
   bool is_small_on_the_processor(const Step& s) const {
@@ -147,12 +171,18 @@ class Together {
 
   void take_with_list(size_t first) {
     std::vector<size_t> list{first};
+    int64_t bytes = keys_[first] >= 0 ? temporary_bytes(step(first)) : 0;
+    bool full = false;
     if (keys_[first] >= 0)
       for (size_t i = first + 1; i < p_.steps.size(); ++i) {
         if (done_[i] || keys_[i] != keys_[first]) continue;
         if (changes_inputs(step(i)) && failing_[i] > failing_[first]) continue;
+        const int64_t more = temporary_bytes(step(i));
+        full |= more > kSmallBytes && bytes + more > early_;
+        if (more > kSmallBytes && full) continue;
         std::vector<size_t> helpers;
         if (!may_move(i, first, helpers)) continue;
+        bytes += more;
         for (size_t h : helpers) take(h);
         list.push_back(i);
         done_[i] = 1;  // nothing else of the list may wait for it: see may_move
@@ -195,6 +225,7 @@ class Together {
   std::vector<int> failing_;  // steps in front of each that may fail
   std::vector<char> done_;
   std::vector<size_t> order_, in_list_;
+  int64_t early_ = 0;  // bytes of temporaries that one list may make before they are read
   int lists_ = 0;
 };
 
