@@ -1,7 +1,6 @@
 // autograd/inner_results.cpp
 #include "autograd/inner_results.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/MemoryFormat.h>
 #include <c10/util/strides.h>
 
@@ -9,13 +8,12 @@
 #include <optional>
 
 #include "record/copy.h"
-#include "record/operator_facts.h"
+#include "record/unary.h"
 #include "support/error.h"
 
 namespace bolt::autograd {
 namespace {
 
-using record::Arg;
 using record::Entry;
 using record::Tape;
 using record::TensorId;
@@ -36,20 +34,12 @@ std::optional<at::MemoryFormat> format_for(const record::TensorInfo& from, const
 }
 
 /// The tensor that the entry makes is another one: lowering knows a copy for what was copied.
-Entry copied(Tape& tape, const Entry& entry, TensorId from) {
-  static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
-  const record::OperatorFacts& facts = record::facts_of(op);
-  Entry copy{op, &facts, tape.args->take(facts.arguments), entry.results};
-  copy.grad_mode = false;
-  copy.loc = entry.loc;
-  copy.args[0].kind = Arg::Kind::Tensor;
-  copy.args[0].tensors = {from};
+Entry copied(const Tape& tape, const Entry& entry, TensorId from) {
   const auto info = [&](TensorId id) -> const record::TensorInfo& {
     return tape.tensors[static_cast<size_t>(id)];
   };
-  if (const auto format = format_for(info(from), info(entry.results[0].tensors[0])))
-    copy.args[1].value = static_cast<int64_t>(*format);
-  return copy;
+  const TensorId made = entry.results[0].tensors[0];
+  return record::clone(tape, from, made, entry.loc, format_for(info(from), info(made)));
 }
 
 }  // namespace

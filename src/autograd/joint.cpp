@@ -13,6 +13,7 @@
 #include <optional>
 #include <string_view>
 
+#include "autograd/copied_results.h"
 #include "autograd/follow.h"
 #include "autograd/product_formulas.h"
 #include "autograd/trial.h"
@@ -75,6 +76,7 @@ class Making {
     if (!joint_.tangent_of.empty() && !reaches_any)
       throw_unsupported("results whose gradients lead to nothing from outside");
     writer_.finish();
+    copy_results(joint_);
   }
 
   void make_inputs() {

@@ -8,7 +8,7 @@
 
 #include "autograd/flow.h"
 #include "record/copy.h"
-#include "record/operator_facts.h"
+#include "record/unary.h"
 
 namespace bolt::autograd {
 namespace {
@@ -86,20 +86,10 @@ class Writing {
         }
     origins_.resize(static_cast<size_t>(storages_));
     record::add_entry(out_, entry);
-    for (const auto& [id, made] : zeros) record::add_entry(out_, zeros_like(made, id, entry.loc));
-  }
-
-  Entry zeros_like(TensorId like, TensorId id, int loc) const {
     static const c10::OperatorHandle op =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros_like", "");
-    const record::OperatorFacts& facts = record::facts_of(op);
-    Entry entry{op, &facts, out_.args->take(facts.arguments), out_.args->take(facts.returns)};
-    entry.grad_mode = false;
-    entry.loc = loc;
-    entry.args[0].kind = entry.results[0].kind = Arg::Kind::Tensor;
-    entry.args[0].tensors = {like};
-    entry.results[0].tensors = {id};
-    return entry;
+    for (const auto& [id, made] : zeros)
+      record::add_entry(out_, record::unary(out_, op, made, id, entry.loc));
   }
 
   Tape out_;

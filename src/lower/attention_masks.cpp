@@ -11,6 +11,7 @@
 #include "lower/functionalize.h"
 #include "record/copy.h"
 #include "record/operator_facts.h"
+#include "record/unary.h"
 #include "support/error.h"
 
 namespace bolt::lower {
@@ -44,26 +45,12 @@ Arg tensor(TensorId id) {
 }
 
 /// One more tensor, like this one but contiguous memory of its own, that no entry makes yet.
-TensorId add_contiguous(Tape& tape, TensorId id) {
-  const TensorId added = record::add_like(tape, id, record::count_storages(tape));
-  TensorInfo& info = tape.tensors[static_cast<size_t>(added)];
-  info.strides = record::Dims();
-  for (int64_t stride : c10::contiguous_strides(info.sizes)) info.strides.push_back(stride);
-  info.offset = 0;
-  return added;
-}
-
 /// `like`: says the line and the mode.
 void add_clone(Tape& tape, const Entry& like, TensorId from, TensorId to) {
-  static const c10::OperatorHandle clone = c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
-  Entry& entry = tape.entries.emplace_back(like);
-  entry.op = clone;
-  entry.facts = &record::facts_of(clone);
-  entry.args = tape.args->take(2);
-  entry.args[0] = tensor(from);
-  entry.args[1].value = at::MemoryFormat::Contiguous;
-  entry.results = tape.args->take(1);
-  entry.results[0] = tensor(to);
+  Entry& entry =
+      tape.entries.emplace_back(record::clone(tape, from, to, like.loc, at::MemoryFormat::Contiguous));
+  entry.grad_mode = like.grad_mode;
+  entry.inference_mode = like.inference_mode;
 }
 
 /// The entries that make a tensor, and nothing else.
@@ -119,7 +106,7 @@ MaskHides hides(const Tape& tape, const Entry& attention, TensorId mask, Sizes& 
   making.add(mask);
   if (making.is_written()) return MaskHides::Something;
   Tape alone = making.alone();
-  const TensorId copy = add_contiguous(alone, mask);
+  const TensorId copy = record::add_contiguous(alone, mask);
   alone.tensors[static_cast<size_t>(copy)].producer = static_cast<int>(alone.entries.size());
   add_clone(alone, attention, mask, copy);
   const std::vector<SizeFact> known = sizes.facts();
