@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "autograd/checkpoint.h"
+#include "autograd/normalise_again.h"
 #include "device/host/host.h"
 #include "record/operator_facts.h"
 
@@ -50,6 +51,7 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (size_t i = 0; i < entries.size(); ++i) note_views(static_cast<int>(i));
   for (size_t i = 0; i < entries.size(); ++i) decide_work(static_cast<int>(i));
   note_demands();
+  for (size_t i = 0; i < joint.backward; ++i) note_statistics(static_cast<int>(i));
   note_checkpoints();
   ask_policies();
   // In the order in which they are made: what one is made of must be there, or come again itself.
@@ -182,12 +184,35 @@ void Flow::decide_work(int i) {
   if (flow.work == Work::Never && flow.checkpoint >= 0 && gives && is_repeatable(entry(i)))
     flow.work = Work::Call;
   int64_t bytes = 0, elements = 0;
-  for (int s : flow.reads) bytes += storages[static_cast<size_t>(s)].bytes;
+  for (int s : flow.reads) bytes += bytes_read_of(s);
+  // Of what takes elements from several places, or each several times, the kernel that reads it knows less of
+  // how it lies.
+  if (fuses(flow.work) && flow.reads.size() == 1 && takes_each_once(entry(i)))
+    for (int s : flow.makes) {
+      Storage& made = storages[static_cast<size_t>(s)];
+      if (made.makers.size() == 1) made.bytes_behind = std::min(bytes, made.bytes);
+    }
   for_each_tensor(entry(i).results,
                   [&](TensorId id) { elements = std::max(elements, elements_of(info(id))); });
   flow.price = price_of(flow.work, bytes, elements, prices);
   if (takes_exponentials(entry(i)) && device::is_processor(info(entry(i).args[0].tensors[0]).device))
     flow.price += static_cast<double>(elements) * prices.exponential_on_host;
+}
+
+/// Does each element of its result come of one element of the one tensor that it reads?
+bool Flow::takes_each_once(const Entry& it) const {
+  int count = 0;
+  bool equal = true;
+  for_each_tensor(it.args, [&](TensorId id) {
+    ++count;
+    equal &= info(id).sizes == info(it.results[0].tensors[0]).sizes;
+  });
+  return count == 1 && equal;
+}
+
+int64_t Flow::bytes_read_of(int storage) const {
+  const Storage& it = storages[static_cast<size_t>(storage)];
+  return it.bytes_behind >= 0 ? it.bytes_behind : it.bytes;
 }
 
 bool Flow::is_of_forward(TensorId id) const {
@@ -201,10 +226,12 @@ void Flow::note_demands() {
     if (flow.work == Work::View) continue;  // whoever reads the view counts
     for_each_tensor(entry(static_cast<int>(i)).args, [&](TensorId id) {
       Storage& storage = storages[static_cast<size_t>(storage_of(id))];
+      // A pass makes what comes of half as many bytes itself.
+      const bool reads_less = flow.work == Work::Pass && bytes_read_of(storage_of(id)) < storage.bytes;
       if (is_forward(static_cast<int>(i)))
-        storage.materialised |= !fuses(flow.work);
+        storage.materialised |= !fuses(flow.work) && !reads_less;
       else if (is_of_forward(root(id)))
-        storage.for_whole_calls |= !fuses(flow.work);
+        storage.for_whole_calls |= !fuses(flow.work) && !holds_rows(entry(static_cast<int>(i)));
     });
   }
   auto demand = [&](TensorId id) {
@@ -215,6 +242,20 @@ void Flow::note_demands() {
   for (TensorId id : joint.gradients)
     if (id >= 0) demand(id);
   for (Storage& storage : storages) storage.materialised |= storage.output;
+}
+
+/// A normalisation whose statistics are there (autograd/normalise_again.h) sums nothing up a second time.
+void Flow::note_statistics(int i) {
+  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  flow.fuses_again = fuses(flow.work);
+  if (flow.work != Work::Pass || entry(i).results.empty() || entry(i).results[0].tensors.empty()) return;
+  const TensorId made = entry(i).results[0].tensors[0];
+  const auto stays = [&](TensorId id) {
+    return id != made && sums_up(storages[static_cast<size_t>(storage_of(id))]);
+  };
+  if (!may_be_normalised_again(joint.tape, entry(i), stays)) return;
+  flow.fuses_again = true;
+  flow.price = price_of(Work::Pointwise, 0, elements_of(info(made)), prices);
 }
 
 /// What eager keeps of a pass over far more: statistics. Whoever makes them again reads all of that again.

@@ -24,11 +24,15 @@ struct EntryFlow {
   std::vector<int> reads, makes, writes;  ///< storages; what it makes is new
   std::vector<int> reads_again;           ///< what it reads when it is computed again
   int checkpoint = -1;                    ///< the innermost checkpointed function that it is part of
+  /// Computed again it runs in the kernel that reads it: always, or because its statistics are kept.
+  bool fuses_again = false;
   double price = 0;
 };
 
 struct Storage {
   int64_t bytes = 0;
+  /// What the kernel that reads it reads of memory, where it makes it as well. -1: all of its bytes.
+  int64_t bytes_behind = -1;
   bool given = false;            ///< an input lies in it: it is there whatever is kept
   bool held = false;             ///< such an input, which somebody else holds in any case
   bool keepable = false;         ///< such an input, which may be kept although eager does not
@@ -36,7 +40,7 @@ struct Storage {
   bool kept_by_eager = false;    ///< the backward part reads it
   bool again = false;            ///< its makers may run again
   bool materialised = false;     ///< the forward part has to write it to memory anyway
-  bool for_whole_calls = false;  ///< the backward part reads it in an operator that fuses with nothing
+  bool for_whole_calls = false;  ///< the backward part reads it in an operator that it cannot be made in
   bool odd = false;           ///< shown in ways that cannot be repeated: by t_(), or operators nobody knows
   bool passed = false;        ///< into a checkpointed function, which keeps what it is called with
   bool checkpointed = false;  ///< nobody but a checkpointed function reads it
@@ -76,7 +80,10 @@ class Flow {
   void read_entry(int i);
   void note_views(int i);
   void decide_work(int i);
+  int64_t bytes_read_of(int storage) const;
+  bool takes_each_once(const record::Entry& entry) const;
   void note_demands();
+  void note_statistics(int i);
   void find_checkpoints();
   void ask_policies();
   void note_checkpoints();

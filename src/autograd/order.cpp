@@ -129,6 +129,7 @@ class Simulation {
     run_part(order_.forward, false);
     peak_.at = -1;
     begin_backward();
+    backward_ = true;
     peak_.last_use = run_part(order_.backward, true);
     return std::move(peak_);
   }
@@ -190,8 +191,15 @@ class Simulation {
 
   int64_t bytes(int s) const { return flow_.storages[static_cast<size_t>(s)].bytes; }
 
+  /// What comes again where it is read never leaves the kernel.
+  bool is_in_memory(int s) const {
+    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
+    return !backward_ || fates_[static_cast<size_t>(s)] != Fate::Again || storage.for_whole_calls;
+  }
+
   void set_alive(int s, bool alive) {
     if (flow_.storages[static_cast<size_t>(s)].held || alive_[static_cast<size_t>(s)] == alive) return;
+    if (!is_in_memory(s)) return;
     alive_[static_cast<size_t>(s)] = alive;
     now_ += alive ? bytes(s) : -bytes(s);
   }
@@ -206,6 +214,7 @@ class Simulation {
   const Fates& fates_;
   const Order& order_;
   std::vector<bool> alive_, stays_;
+  bool backward_ = false;  ///< that part is being gone through
   int64_t now_ = 0;
   Peak peak_;
 };

@@ -2,7 +2,9 @@
 #include "autograd/partition.h"
 
 #include <algorithm>
+#include <limits>
 #include <set>
+#include <utility>
 
 #include "autograd/flow.h"
 #include "autograd/min_cut.h"
@@ -31,14 +33,23 @@ double price_of_memory_again(const Flow& flow, const Storage& storage) {
   return storage.for_whole_calls ? static_cast<double>(storage.bytes) * flow.prices.materialised : 0;
 }
 
+/// What a cut weighs against each other.
+struct Weights {
+  double scale = 1;  ///< memory is so many times as dear as usual
+  /// Bytes that are kept and nothing else: what runs in the kernel that reads it is for nothing, and what
+  /// does not is not done again.
+  bool bytes_alone = false;
+};
+constexpr double kTooDear = 1e14;
+
 /// Each storage is two nodes with an edge between them: the first is on the sink's side if it is computed
 /// again, the second if the backward part has it at all, so cutting the edge means to keep it. A maker is a
 /// node that the source holds by its price: it is on the sink's side with any of what it makes, and draws
 /// what it reads there.
 class Cut {
  public:
-  Cut(const Flow& flow, const std::vector<int>& needed, double scale)
-      : flow_(flow), needed_(needed), scale_(scale), maker_nodes_(flow.entries.size(), -1) {
+  Cut(const Flow& flow, const std::vector<int>& needed, Weights weights)
+      : flow_(flow), needed_(needed), weights_(weights), maker_nodes_(flow.entries.size(), -1) {
     for (size_t s = 0; s < flow.storages.size(); ++s) {
       nodes_.push_back(network_.add_node());
       network_.add_node();
@@ -64,15 +75,29 @@ class Cut {
 
  private:
   static constexpr int64_t kUncuttable = Network::kUncuttable;
+
+  double to_keep(const Storage& storage) const {
+    return weights_.bytes_alone ? static_cast<double>(storage.bytes)
+                                : price_to_keep(flow_, storage, weights_.scale);
+  }
+  double memory_again(const Storage& storage) const {
+    if (weights_.bytes_alone) return storage.for_whole_calls ? kTooDear : 0;
+    return price_of_memory_again(flow_, storage);
+  }
+  double to_make(const EntryFlow& entry) const {
+    if (!weights_.bytes_alone) return entry.price;
+    return entry.fuses_again ? 0 : entry.checkpoint >= 0 ? entry.price : kTooDear;
+  }
+
   int is_made(int s) const { return nodes_[static_cast<size_t>(s)]; }
   int is_there(int s) const { return is_made(s) + 1; }
 
   void add_storage(int s) {
     const Storage& storage = flow_.storages[static_cast<size_t>(s)];
-    const int64_t kept = storage.held ? 1 : as_capacity(price_to_keep(flow_, storage, scale_));
+    const int64_t kept = storage.held ? 1 : as_capacity(to_keep(storage));
     network_.add_edge(is_made(s), is_there(s), flow_.may_be_kept(s) ? kept : kUncuttable);
     if (!storage.again) return network_.add_edge(Network::kSource, is_made(s), kUncuttable);
-    network_.add_edge(Network::kSource, is_made(s), as_capacity(price_of_memory_again(flow_, storage)));
+    network_.add_edge(Network::kSource, is_made(s), as_capacity(memory_again(storage)));
     for (int maker : storage.makers) network_.add_edge(node_of(maker), is_made(s), kUncuttable);
   }
 
@@ -81,7 +106,7 @@ class Cut {
     if (node >= 0) return node;
     const EntryFlow& entry = flow_.entries[static_cast<size_t>(maker)];
     node = network_.add_node();
-    network_.add_edge(Network::kSource, node, as_capacity(entry.price));
+    network_.add_edge(Network::kSource, node, as_capacity(to_make(entry)));
     for (int s : entry.reads_again)
       if (std::ranges::find(entry.writes, s) == entry.writes.end())
         network_.add_edge(is_there(s), node, kUncuttable);
@@ -97,7 +122,7 @@ class Cut {
 
   const Flow& flow_;
   const std::vector<int>& needed_;  ///< of the backward part
-  const double scale_;
+  const Weights weights_;
   Network network_;
   std::vector<int> nodes_, maker_nodes_;
   std::set<int> demanded_;
@@ -270,12 +295,14 @@ class Plans {
       : flow_(flow), needed_(needed_backward(flow)), eager_(plan_with(flow, needed_, as_eager(flow))) {
     std::vector<KeepingPlan> all{plan_with(flow, needed_, again(flow, eager_.fates, &Storage::cast_weight))};
     for (double scale : {1.0, 8.0, 1024.0}) {
-      all.push_back(plan_with(flow, needed_, Cut(flow, needed_, scale).make()));
+      all.push_back(plan_with(flow, needed_, Cut(flow, needed_, {.scale = scale}).make()));
       const Fates base = all.back().fates;
       if (scale == 1) take_steps(all);
       const Pieces pieces(flow, base);
       for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
+    all.push_back(plan_with(flow, needed_, Cut(flow, needed_, {.bytes_alone = true}).make()));
+    most_ = all.back().peak.bytes;
     std::ranges::stable_sort(all, {}, &KeepingPlan::price);
     usual_ = usual(all);
     for (KeepingPlan& plan : all)
@@ -294,22 +321,24 @@ class Plans {
 
  private:
   /// Layers of one kind are all kept or all computed again by the price of memory alone. Up to this share of
-  /// eager's memory it is spent to save time; a part of them is computed again where that would be more.
+  /// eager's memory it is spent to save time, but no more than where bytes alone count (`most_`), since that
+  /// costs next to no time; a part of them is computed again where that would be more.
   static constexpr double kOfEager = 0.9;
 
   /// Whoever runs between the parts (the loss, another piece of the region) has a peak of its own above what
   /// is there then, so that is no more than in eager, either.
-  bool fits(const KeepingPlan& plan, double share = 1) const {
+  bool fits(const KeepingPlan& plan, double share, int64_t most) const {
     return static_cast<double>(plan.peak.bytes) <= share * static_cast<double>(eager_.peak.bytes) &&
-           plan.between <= eager_.between;
+           plan.peak.bytes <= most && plan.between <= eager_.between;
   }
 
   /// Of those that need less memory than eager, or at least no more, the one that is worth its price.
   const KeepingPlan& usual(const std::vector<KeepingPlan>& all) const {
     const KeepingPlan* best = nullptr;
-    for (const double share : {kOfEager, 1.0}) {
+    constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
+    for (const auto& [share, most] : {std::pair(kOfEager, most_), {kOfEager, kAny}, {1.0, kAny}}) {
       for (const KeepingPlan& plan : all)
-        if (fits(plan, share) && (!best || cost(plan) < cost(*best))) best = &plan;
+        if (fits(plan, share, most) && (!best || cost(plan) < cost(*best))) best = &plan;
       if (best) return *best;
     }
     return eager_;
@@ -358,6 +387,7 @@ class Plans {
   const Flow& flow_;
   const std::vector<int> needed_;
   const KeepingPlan eager_;
+  int64_t most_ = 0;  ///< the peak where bytes alone count
   KeepingPlan usual_;
   std::vector<KeepingPlan> row_;
 };

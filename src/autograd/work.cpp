@@ -57,7 +57,9 @@ const std::unordered_map<std::string_view, Work>& rows() {
                                   "upsample_nearest2d",
                                   "glu",
                                   "isin",
-                                  "hardswish"})
+                                  "hardswish",
+                                  "nll_loss_backward",
+                                  "nll_loss2d_backward"})
       made.emplace(name, Pointwise);
     // Losses of classes read one element a row, of what need not be in memory for that.
     for (std::string_view name :
@@ -161,6 +163,12 @@ bool is_repeatable(const record::Entry& entry) {
 bool takes_exponentials(const record::Entry& entry) {
   const std::string_view name = base_name(entry.op.operator_name().name);
   return name == "_softmax" || name == "_log_softmax" || name == "logsumexp";
+}
+
+bool holds_rows(const record::Entry& entry) {
+  const std::string_view name = base_name(entry.op.operator_name().name);
+  return name == "_softmax_backward_data" || name == "_log_softmax_backward_data" ||
+         name == "native_layer_norm_backward" || name == "_fused_rms_norm_backward";
 }
 
 bool counts_statistics(const record::Entry& entry) {

@@ -122,6 +122,18 @@ def test_cast_weights_are_cast_again():
     assert not [line for line in found.kept if "BFloat16[32, 32]" in line]
 
 
+def test_a_result_in_a_half_type_is_kept_as_a_copy():
+    """The caller may write to the result; what is made of it in float32 would be twice as large."""
+
+    def run(x, w):
+        logits = x @ w
+        return (logits.float().tanh() * logits.float().sin()).sum(), logits
+
+    found = decided_and_checked(run, leaf(64, 8).bfloat16(), leaf(8, 64).bfloat16())
+    assert [line for line in found.kept if line.endswith("BFloat16[64, 64]")]
+    assert not [line for line in found.kept if line.endswith(" Float[64, 64]")]
+
+
 def test_normalisation_comes_again_beside_its_kept_statistics():
     norm, w = nn.LayerNorm(64), leaf(64, 64)
 

@@ -435,6 +435,88 @@ def attended(q, k, v, dropout):
     return F.scaled_dot_product_attention(q.tanh(), k, v, dropout_p=dropout).sin()
 
 
+class Tied(nn.Module):
+    """A language model whose embedding is its last layer, and that hands out its logits."""
+
+    def __init__(self, tied=True):
+        super().__init__()
+        self.embed, self.norm = nn.Embedding(1000, 64), nn.LayerNorm(64)
+        self.hidden = nn.ModuleList(nn.Linear(64, 64, bias=False) for _ in range(4))
+        self.head = nn.Linear(64, 1000, bias=False)
+        if tied:
+            self.head.weight = self.embed.weight
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.hidden:
+            x = x + layer(self.norm(x)).tanh()
+        logits = self.head(x)
+        return F.cross_entropy(logits.float().flatten(0, 1), ids.flatten()), logits
+
+
+@pytest.mark.parametrize("mode", ["default", "reduce-overhead"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_weights_under_autocast(tied, mode):
+    """Their gradients are stored in float32 by the library, their casts are few launches, and rows of an
+    embedding's gradient are added where they belong."""
+    model = Tied(tied).cuda()
+    precise = Tied(tied).cuda().double()
+    precise.load_state_dict({name: t.double() for name, t in model.state_dict().items()})
+    fast = torchbolt.compile(model, mode=mode)
+
+    def gradients(run, of, autocast=True):
+        of.zero_grad()
+        ids = torch.arange(96, device="cuda").reshape(2, 48) * 7 % 1000
+        with torch.autocast("cuda", torch.bfloat16, enabled=autocast):
+            loss, logits = run(ids)
+        before = logits.detach().clone()
+        loss.backward()
+        assert torch.equal(logits, before)
+        return [p.grad.double() for p in of.parameters()]
+
+    exact = gradients(precise, precise, False)
+    eager = gradients(model, model)
+    for _ in range(5):
+        found = gradients(fast, model)
+    for a, b, c in zip(found, eager, exact, strict=True):
+        assert (a - c).norm() <= 1.2 * (b - c).norm() + 1e-3 * c.norm()
+    plans = "".join(r.get("plan") or "" for r in torchbolt.api.compiled_of(fast)._regions())
+    assert "{wide=true}" in plans and "embedding_dense_backward" not in plans and " in list " in plans
+
+
+def test_logits_are_written_to_before_the_backward_pass():
+    """As in eager: what the loss needs of them is its own."""
+    model = Tied().cuda()
+    fast = torchbolt.compile(model)
+
+    def gradients(run):
+        model.zero_grad()
+        with torch.autocast("cuda", torch.bfloat16):
+            loss, logits = run(torch.arange(96, device="cuda").reshape(2, 48))
+        with torch.no_grad():
+            logits.zero_()
+        loss.backward()
+        return model.embed.weight.grad.clone()
+
+    expected = gradients(model)
+    for _ in range(4):
+        torch.testing.assert_close(gradients(fast), expected, rtol=2e-2, atol=1e-5)
+
+
+def test_embeddings_of_the_same_bits_each_time():
+    """Where the user wants that, rows are added in eager's order."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        fast = torchbolt.compile(lambda w, ids: F.embedding(ids, w).sin())
+        w, ids = leaf(16, 64), torch.arange(4096, device="cuda") % 16
+        for _ in range(4):
+            (expected,) = torch.autograd.grad(F.embedding(ids, w).sin().sum(), w)
+            (found,) = torch.autograd.grad(fast(w, ids).sum(), w)
+        assert torch.equal(found, expected)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_modules_of_rms_norm_are_kernels():
     """As they are made by default, without an epsilon, in whole and half precision."""
     for dtype in (torch.float32, torch.bfloat16):

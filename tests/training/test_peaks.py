@@ -331,7 +331,7 @@ def test_whole_steps(make, autocast, parts):
     plans = [r["plan"] for r in torchbolt.api.compiled_of(fast)._regions() if r.get("plan")]
     # Beside a small part of a batch the float32 copies of weights are large.
     in_float32 = 1.06 if parts < 4 else 1.45
-    assert planned_peak(plans[-1]) < (0.95 if MULTIPLIES_BFLOAT16 or not autocast else in_float32) * eager
+    assert planned_peak(plans[-1]) < (0.96 if MULTIPLIES_BFLOAT16 or not autocast else in_float32) * eager
 
 
 @pytest.mark.parametrize("autocast", [False, True], ids=["f32", "bf16"])
