@@ -14,13 +14,13 @@ from torchbolt.controls import disable
 _ATOMS = (float, int, str, bool, complex, type(None))
 
 
-def _with_name(function, name):
+def with_name(function, name):
     """The function, which is not known by its own name: what stands in for it may call it."""
     code = function.__code__.replace(co_qualname=name)
     return types.FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
 
 
-_deep_copy = _with_name(copy.deepcopy, "_deep_copy")
+_deep_copy = with_name(copy.deepcopy, "_deep_copy")
 
 
 def deep_copy(x, memo=None, _nil=_deep_copy.__defaults__[-1]):
