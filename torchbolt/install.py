@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.abc
 import importlib.machinery
@@ -11,7 +12,7 @@ import warnings
 
 import torch
 
-from torchbolt import accepted, api, backends, config, controls, stance
+from torchbolt import accepted, api, backends, config, controls, logs, stance
 
 # Of torch.compiler, by name.
 _OURS = {
@@ -77,6 +78,17 @@ def _take_over(dynamo) -> None:
     _follow(dynamo.config)
 
 
+def _take_over_logs() -> None:
+    theirs = torch._logging.set_logs
+
+    @functools.wraps(theirs)
+    def set_logs(**levels):
+        theirs(**levels)
+        logs.follow(**levels)
+
+    _replace(torch._logging, "set_logs", set_logs)
+
+
 # Modules that a program may load, and we never do; and what is done with them then.
 _LATER = {"torch._dynamo": _take_over, "torch._functorch.config": _follow}
 
@@ -104,14 +116,15 @@ class _UntilLoaded(importlib.abc.MetaPathFinder):
 
 def install() -> None:
     """From now on torch.compile is torchbolt.compile, and with it torch.nn.Module.compile and the controls of
-    torch.compiler; and, where the program loads them, torch._dynamo's reset, explain and config, and the memory budget
-    of torch._functorch.config."""
+    torch.compiler; torch._logging.set_logs() means our logs, too; and so do, where the program loads them,
+    torch._dynamo's reset, explain and config, and the memory budget of torch._functorch.config."""
     if _original:
         return
     _replace(torch, "compile", api.compile)
     for name, function in _OURS.items():
         _replace(torch.compiler, name, function)
     _follow(torch.compiler.config)
+    _take_over_logs()
     for name, take_over in _LATER.items():
         if (module := sys.modules.get(name)) is not None:
             take_over(module)

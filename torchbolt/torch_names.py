@@ -441,6 +441,8 @@ SETTINGS: dict[str, dict[str, object]] = {
     },
 }
 
+OF_OTHER_PARTS = "it is a log of another part of torch, which TORCH_LOGS turns on as ever"
+
 # Names of TORCH_LOGS: reason -> those that show nothing here. support/log.cpp has the others.
 _LOGS: dict[str, str] = {
     "the call runs as it is, and no bytecode is traced or rewritten; dynamo shows what was recorded of it": """
@@ -461,7 +463,7 @@ _LOGS: dict[str, str] = {
     "collectives keep the place that the program gives them": "overlap overlap_scheduling ddp_graphs",
     "equal layers share a program without being marked": "graph_region_expansion hierarchical_compile annotation",
     "cudagraphs shows what was recorded, and why there is none": "cudagraph_static_inputs",
-    "it is a log of another part of torch, which TORCH_LOGS turns on as ever": """
+    OF_OTHER_PARTS: """
         autograd torch distributed c10d ddp pp fsdp dtensor onnx onnx_diagnostics native_dsl export
     """,
 }

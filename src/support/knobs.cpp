@@ -62,6 +62,7 @@ const std::vector<Knob>& knobs() {
       {"TORCH_LOGS", "", false,
        "the same, as torch.compile's users know it; names unknown here are passed over"},
       {"TORCHBOLT_LOGS_OUT", "", false, "write logs to this file instead of standard error"},
+      {"TORCH_LOGS_OUT", "", false, "the same, where TORCHBOLT_LOGS_OUT is not set"},
   };
   return table;
 }

@@ -105,7 +105,7 @@ void log(std::string_view name, std::string_view text) {
     if (line.empty() && line.data() + line.size() == text.data() + text.size()) break;
     out += "[torchbolt " + std::string(name) + "] " + std::string(line) + "\n";
   }
-  const std::string path = knob("TORCHBOLT_LOGS_OUT");
+  const std::string ours = knob("TORCHBOLT_LOGS_OUT"), path = ours.empty() ? knob("TORCH_LOGS_OUT") : ours;
   std::lock_guard lock(mutex);
   std::FILE* file = path.empty() ? stderr : std::fopen(path.c_str(), "a");
   if (!file) file = stderr;

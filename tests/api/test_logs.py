@@ -98,6 +98,56 @@ def test_a_file(tmp_path):
     assert "graph_break() is called" in file.read_text()
 
 
+def test_torchs_variable_for_a_file(tmp_path):
+    ours, torchs = tmp_path / "ours.txt", tmp_path / "torchs.txt"
+    assert logged(TORCHBOLT_LOGS="graph_breaks", TORCH_LOGS_OUT=str(torchs)) == []
+    assert "graph_break() is called" in torchs.read_text()
+    logged(TORCHBOLT_LOGS="guards", TORCH_LOGS_OUT=str(torchs), TORCHBOLT_LOGS_OUT=str(ours))
+    assert "[torchbolt guards]" in ours.read_text() and "guards" not in torchs.read_text()
+
+
+@pytest.mark.parametrize("variable", ["TORCHBOLT_LOGS", "TORCH_LOGS"])
+def test_names_of_torchs_in_a_variable_are_answered(variable):
+    env = {k: v for k, v in os.environ.items() if k not in ("TORCH_LOGS", "TORCHBOLT_LOGS")}
+    env[variable] = "+bytecode,autograd,graph_breaks"
+    done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True)
+    said = [line for line in done.stderr.splitlines() if line.startswith("torchbolt:")]
+    assert said[0].startswith(f"torchbolt: {variable}: 'bytecode' shows nothing here: the call runs as it is")
+    # Torch shows its other logs, where its own variable asks for them.
+    assert ["'autograd'" in line for line in said[1:]] == [True] * (variable == "TORCHBOLT_LOGS")
+    assert "[torchbolt graph_breaks]" in done.stderr and "unknown" not in done.stderr
+
+
+INSTALLED = """
+import logging, time, warnings, torch, torchbolt
+torchbolt.install()
+program = torch.compile(lambda x: x + time.time())
+with warnings.catch_warnings(record=True) as told:
+    warnings.simplefilter("always")
+    torch._logging.set_logs(graph_breaks=True, dynamo=logging.ERROR, bytecode=True, autograd=logging.INFO)
+assert ["'bytecode' shows nothing of torchbolt" in str(w.message) for w in told] == [True], told
+assert told[0].filename == "<string>"
+program(torch.ones(1))
+torch._logging.set_logs(inductor=logging.DEBUG)  # in place of what was asked for before
+torch.compile(lambda x: (x + time.time()).sum())(torch.ones(2))
+ours = torch._logging.set_logs
+torchbolt.uninstall()
+assert torch._logging.set_logs is ours.__wrapped__
+"""
+
+
+def test_torchs_function_after_install():
+    env = {k: v for k, v in os.environ.items() if k not in ("TORCH_LOGS", "TORCHBOLT_LOGS")} | {
+        "TORCHBOLT_LOGS": "guards"
+    }
+    done = subprocess.run([sys.executable, "-c", INSTALLED], env=env, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = [line for line in done.stderr.splitlines() if line.startswith("[torchbolt ")]
+    seen = [line[len("[torchbolt ") :].split("]")[0] for line in lines]
+    assert {"guards", "graph_breaks", "fusion", "output_code"} <= set(seen)
+    assert "graph_breaks" not in seen[seen.index("fusion") :] and "fusion" not in seen[: seen.index("graph_breaks")]
+
+
 def test_help_and_unknown_names():
     env = os.environ | {"TORCHBOLT_LOGS": "graf_breaks"}
     done = subprocess.run([sys.executable, "-c", PROGRAM], env=env, capture_output=True, text=True)
