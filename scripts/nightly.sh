@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # scripts/nightly.sh: what takes too long for `make test`: 10,000 random programs, a minute of 32 threads, all samples of
-# PyTorch's operators and gradcheck of them, all Python tests as on narrower machines, CPython's own tests compiled, and every model class of
-# transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
+# PyTorch's operators and gradcheck of them, loss curves, all Python tests as on narrower machines, CPython's own tests compiled, and every
+# model class of transformers. Expects what scripts/setup.sh test prepares. The seeds are new every day: BOLT_FUZZ_SEED=n repeats.
 source "$(dirname "$0")/common.sh"
 
 test_environment
@@ -27,6 +27,8 @@ step "every sample of every operator"
 BOLT_OP_SAMPLES=1000 python -m pytest -q tests/ops
 step "gradients of every operator, and their gradients"
 BOLT_GRADCHECK=1 BOLT_OP_SAMPLES=4 python -m pytest -q tests/ops/test_gradcheck.py
+step "loss curves beside eager's"
+TORCHBOLT_STRICT=1 python -m bench.curves
 step "CPython's tests, each compiled and called four times"
 mkdir -p out
 python tests/interp/run_cpython_suite.py --mode compiled > out/cpython-compiled.txt || true
