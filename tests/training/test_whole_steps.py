@@ -801,3 +801,39 @@ def test_leaves_that_are_switched_in_a_loop(switch):
     assert_same(train(make, compiled, 8), eager)
     for x, y in batches(1):  # the third is a pass into what was made before a switch
         assert "Graph Break Count: 3" in str(torchbolt.explain(found[0])(x, y))
+
+
+LOSSES = {
+    "multi margin": lambda out, y: F.multi_margin_loss(out, y),
+    "multilabel margin": lambda out, y: F.multilabel_margin_loss(out, y[:, None].expand(out.shape).contiguous()),
+    "fractional pooling": lambda out, y: (
+        F.fractional_max_pool3d(out.view(1, 1, 4, 4, 2), 1, output_size=(2, 2, 1), _random_samples=torch.ones(1, 1, 3) / 3)
+        .square().mean()
+    ),
+    "masked softmax": lambda out, y: torch._masked_softmax(out, out > 9, 1).square().sum(),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_gradients_that_only_the_processors_kernels_describe(name):
+    """One operator whose results nobody knew left the whole step to eager."""
+
+    def trained(wrap):
+        torch.manual_seed(1)
+        model = nn.Linear(16, 4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x, y):
+            opt.zero_grad()
+            loss = LOSSES[name](model(x), y)
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        step = wrap(step)
+        data = [(torch.randn(8, 16), torch.randint(0, 4, (8,))) for _ in range(4)]
+        return [step(x, y) for x, y in data], [p.detach() for p in model.parameters()]
+
+    torchbolt.reset()
+    torch.testing.assert_close(trained(torchbolt.compile), trained(lambda step: step), rtol=1e-4, atol=1e-5)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
