@@ -75,6 +75,7 @@ void EntryLowering::lower(const Entry& e) {
     if (lower_in_place(e, *row)) return;
   }
   extern_.lower(e);
+  if (e.facts->turns) became(first_tensor(e), ids[0], e);
 }
 
 /// Null: it has none. A tape calls the same operators many times.

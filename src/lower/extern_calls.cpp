@@ -57,6 +57,28 @@ void for_each_written(const Entry& e, const std::vector<int>& written, Do each) 
       if (id >= 0) each(id);
 }
 
+std::optional<c10::OperatorHandle> find_operator(const std::string& name, const char* overload) {
+  return c10::Dispatcher::singleton().findSchema({name, overload});
+}
+
+/// A view -> what gives its base after something was written to it: the same arguments behind what was.
+std::optional<c10::OperatorHandle> inverse_of(const c10::OperatorHandle& view) {
+  const std::string name = c10::toString(view.operator_name());
+  if (name == "aten::slice.Tensor") return find_operator("aten::slice_scatter", "");
+  if (name == "aten::select.int") return find_operator("aten::select_scatter", "");
+  if (name == "aten::diagonal") return find_operator("aten::diagonal_scatter", "");
+  return std::nullopt;
+}
+
+/// x.transpose_() -> the operator that gives such a view and leaves x as it is.
+std::optional<c10::OperatorHandle> without_turning(const c10::OperatorHandle& op) {
+  const auto& [name, overload] = op.operator_name();
+  if (!name.ends_with('_')) return std::nullopt;
+  const std::string functional = name.substr(0, name.size() - 1);
+  if (auto found = find_operator(functional, overload.c_str())) return found;
+  return find_operator(functional, "int");  // transpose_
+}
+
 /// Do two tensors lie apart, as far as the recorded run tells?
 bool lie_apart(TensorId a, TensorId b, const record::Tape& tape) {
   const record::TensorInfo &x = tape.tensors[a], &y = tape.tensors[b];
@@ -344,10 +366,59 @@ void ExternCalls::check_all_are_waited_for() const {
   if (!under_way_.empty()) throw_unsupported("a collective that is waited for behind the region's end");
 }
 
+/// One more call of ATen, which nobody recorded as such.
+Value* ExternCalls::made_by_call(ExternCall x, std::vector<Value*> operands, const Type& type) {
+  const Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
+                    {"name", c10::toString(x.op.operator_name())},
+                    {"effect", false}};
+  w_.out.calls.push_back(std::move(x));
+  return w_.out.graph->make_typed(Op::extern_call, std::move(operands), attrs, {type}, w_.loc)->out();
+}
+
+/// Parts of complex numbers can be written to, too (ATen fills gradients of spectra so).
+void ExternCalls::define_inverse(const Entry& e, const ExternCall& x) {
+  const auto inverse = inverse_of(e.op);
+  const record::TensorIds made = results(e);
+  if (!inverse || made.size() != 1 || made[0] < 0 || e.args[0].kind != Arg::Kind::Tensor) return;
+  ExternCall call{*inverse, x.args, {}, false, 1, {}};
+  call.args[0].tensors = {0};
+  Arg written;
+  written.kind = Arg::Kind::Tensor;
+  written.tensors = {1};
+  call.args.insert(call.args.begin() + 1, std::move(written));
+  w_.define_inverse(made[0], e.args[0].tensors[0], [this, call](Value* before, Value* v) {
+    return made_by_call(call, {before, v}, before->type);
+  });
+}
+
+/// Gives the tensor that was turned as a copy; its other views see the same memory as before. False: it is an
+/// input, whose geometry would have to be set when the region has run.
+bool ExternCalls::turn(const Entry& e) {
+  const auto functional = without_turning(e.op);
+  const record::TensorIds made = results(e);
+  if (!functional || made.size() != 1 || made[0] < 0 || e.args[0].kind != Arg::Kind::Tensor) return false;
+  const TensorId of = e.args[0].tensors[0], shown = made[0];
+  const auto& tensors = w_.tape.tensors;
+  if (w_.input_of(of) >= 0 || tensors[of].storage != tensors[shown].storage || tensors[shown].is_noted())
+    return false;
+  const Call c = call(e);
+  if (!c.is_static()) c.static_sizes();
+  ExternCall x{*functional, {e.args.begin(), e.args.end()}, {}, true, 1, {}};
+  resolve_numbers(x);
+  x.args[0].tensors = {0};
+  const record::Dims& sizes = tensors[shown].sizes;
+  w_.set_sizes(shown, Syms(sizes.begin(), sizes.end()));
+  Type type = w_.type_of(shown);
+  type.strides = graph::contiguous_strides(type.sizes);
+  w_.define_opaque(shown, made_by_call(std::move(x), {w_.read(of)}, type), w_.is_detached(of));
+  return true;
+}
+
 void ExternCalls::lower(const Entry& e) {
-  // Nothing says what the new sizes do to the tensor's other views.
-  if (e.op.hasTag(at::Tag::inplace_view))
-    throw_unsupported(c10::toString(e.op.operator_name()), " of a tensor that is not lowered");
+  if (e.op.hasTag(at::Tag::inplace_view)) {
+    if (turn(e)) return;
+    throw_unsupported(c10::toString(e.op.operator_name()), " of an input that is not lowered");
+  }
   const Call c = call(e);
   check_overlaps(e, c);
   ExternCall x{e.op, {e.args.begin(), e.args.end()}, written_arguments(e), false, 0, {}};
@@ -357,6 +428,7 @@ void ExternCalls::lower(const Entry& e) {
   if (finds_sizes && same_call(e, c)) return;
   keep_orders(e, x);
   const KnownSizes known = sizes_of_results(e, c, finds_sizes);
+  if (is_view(e, w_.tape)) define_inverse(e, x);
   graph::Node* node = make_node(e, std::move(x), known);
   define_results(e, node, finds_sizes);
   if (!e.facts->is_waited_for) return;

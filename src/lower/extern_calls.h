@@ -44,6 +44,9 @@ class ExternCalls {
   void keep_orders(const record::Entry& e, ExternCall& x);
   graph::Node* make_node(const record::Entry& e, ExternCall x, const KnownSizes& known);
   void define_results(const record::Entry& e, graph::Node* node, bool finds_sizes);
+  void define_inverse(const record::Entry& e, const ExternCall& x);
+  bool turn(const record::Entry& e);
+  Value* made_by_call(ExternCall x, std::vector<Value*> operands, const graph::Type& type);
 
   Windows& w_;
   // Calls that found sizes out, by what they were given, and what they gave.

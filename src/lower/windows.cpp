@@ -239,8 +239,10 @@ void Windows::write(TensorId id, Value* value) {
   if (!t.known) read(id);
   StorageState& s = storage(id);
   if (s.shared) throw_unsupported("a write to an input whose memory another input shares");
-  if (t.opaque) throw_unsupported("a write through a view that has no inverse");
-  if (t.parent >= 0) {
+  if (t.opaque && !t.inverse) throw_unsupported("a write through a view that has no inverse");
+  if (t.opaque) {
+    write(t.of, t.inverse(read(t.of), value));
+  } else if (t.parent >= 0) {
     // Values on the way down, so that each step can be inverted against what it looked at.
     std::vector<Value*> chain{read(t.parent)};
     for (const ViewStep& step : t.steps) chain.push_back(make(step.op, {chain.back()}, step.attrs));
@@ -330,6 +332,11 @@ void Windows::define_opaque(TensorId id, Value* v, bool detached) {
   t.detached |= detached;
   t.value = v;
   t.version = storage(id).version;
+}
+
+void Windows::define_inverse(TensorId id, TensorId of, Inverse inverse) {
+  states_[id].of = of;
+  states_[id].inverse = std::move(inverse);
 }
 
 int Windows::input_of(TensorId id) const {

@@ -7,6 +7,7 @@
 // their next read that they are stale.
 #pragma once
 
+#include <functional>
 #include <unordered_set>
 #include <vector>
 
@@ -32,6 +33,9 @@ class Windows {
   void define_view(record::TensorId id, record::TensorId parent, std::vector<ViewStep> steps, bool detaches);
   /// or a view that steps cannot express: only its value as of now is known.
   void define_opaque(record::TensorId id, Value* v, bool detached);
+  /// Of such a view of `of`: the value of `of` after this was written to the view.
+  using Inverse = std::function<Value*(Value* before, Value* written)>;
+  void define_inverse(record::TensorId id, record::TensorId of, Inverse inverse);
   /// Of one that is not defined yet. `step`: see eager_strides.
   void set_sizes(record::TensorId id, const Syms& sizes, int64_t step = 1);
 
@@ -82,7 +86,9 @@ class Windows {
     std::vector<ViewStep> steps;   // from the parent
     bool detached = false;         // from what the root requires
     bool opaque = false;           // steps cannot express it: only the value at `version` is known
-    Value* value = nullptr;        // as of `version` of the storage
+    record::TensorId of = -1;      // opaque: what it is a view of, if it can be written to by the inverse
+    Inverse inverse;
+    Value* value = nullptr;  // as of `version` of the storage
     int version = -1;
     bool sized = false;
     Layout layout;

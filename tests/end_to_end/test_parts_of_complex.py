@@ -1,0 +1,176 @@
+# tests/end_to_end/test_parts_of_complex.py
+"""Complex numbers, which no kernel computes with: parts that are written to, tensors that are turned, and gradients."""
+
+import pytest
+import torch
+from torch import nn
+
+import torchbolt
+
+
+def rows(x):
+    y = x * 2
+    y[1:3] = 1
+    return y
+
+
+def a_row_and_a_column(x):
+    y = x * 2
+    y[1] = x[0]
+    y[:, 2].mul_(3)
+    return y, y[0]
+
+
+def an_input(x):
+    x[1:3] = 1
+    return x * 2
+
+
+def the_part_itself(x):
+    y = x * 2
+    part = y[1:3]
+    part.add_(1)
+    return y * 2, part
+
+
+def part_of_a_part(x):
+    y = x * 2
+    y[1:3][0:1] = 7
+    return y
+
+
+def a_diagonal(x):
+    y = x.T * 2
+    y.diagonal().zero_()
+    return y
+
+
+def every_second(x):
+    y = x * 2
+    y[:, ::2] = 0
+    y[-1] = 1j
+    return y.abs().sum()
+
+
+def turned(x):
+    y = x * 2
+    first = y[0]
+    y.transpose_(0, 1)
+    return y, first.abs()
+
+
+def turned_and_read(x):
+    y = x * 2
+    y.t_().unsqueeze_(0)
+    return y + 1, y.abs()
+
+
+#: What is left to a replay, and is right.
+def read_through_another(x):
+    y = x * 2
+    first, second = y[1:3], y[0:2]
+    first.add_(1)
+    return second * 2
+
+
+def turned_and_written(x):
+    y = x * 2
+    y.transpose_(0, 1)
+    y.mul_(2)
+    return y
+
+
+def real_parts(x):
+    y = x * 2
+    y[1:3].real.zero_()
+    return y
+
+
+def a_turned_input(x):
+    x.transpose_(0, 1)
+    return x * 2
+
+
+COMPILED = [
+    rows, a_row_and_a_column, an_input, the_part_itself, part_of_a_part, a_diagonal, every_second, turned,
+    turned_and_read,
+]  # fmt: skip
+REPLAYED = [read_through_another, turned_and_written, real_parts, a_turned_input]
+
+
+def of_form(kind):
+    x = torch.randn(4, 8, dtype=torch.complex64)
+    return {"dense": x[:, :4].clone(), "turned": x[:, :4].clone().T, "gaps": x[:, ::2]}[kind]
+
+
+def same_memory(x):
+    return x.clone() if x.is_contiguous() else torch.empty_strided(x.shape, x.stride(), dtype=x.dtype).copy_(x)
+
+
+@pytest.mark.parametrize("kind", ["dense", "turned", "gaps"])
+@pytest.mark.parametrize("fn", COMPILED + REPLAYED, ids=lambda fn: fn.__name__)
+def test_as_eager(fn, kind):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        x = of_form(kind)
+        y = same_memory(x)
+        for a, b in zip(*[out if isinstance(out, tuple) else (out,) for out in (compiled(x), fn(y))], strict=True):
+            torch.testing.assert_close(a, b)
+            assert a.stride() == b.stride()
+        torch.testing.assert_close(x, y)
+        assert x.stride() == y.stride()
+    assert torchbolt.stats()["graph_breaks"] == 0
+    assert (torchbolt.stats()["eager_fallbacks"] == 0) == (fn in COMPILED)
+
+
+def magnitudes(x):
+    return torch.fft.rfft(x * 2).abs().log1p()
+
+
+FILTER = torch.full((6,), 0.5 + 0.25j)
+
+
+def filtered(x):
+    return torch.fft.irfft(torch.fft.rfft(x)[..., :6] * FILTER, n=20) + x
+
+
+def spectrogram(x):
+    return torch.stft(x * 2, 8, 4, window=torch.hann_window(8), return_complex=True).abs().transpose(1, 2)
+
+
+@pytest.mark.parametrize("fn", [magnitudes, filtered, spectrogram], ids=lambda fn: fn.__name__)
+def test_gradients(fn):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(3):
+        x = torch.randn(3, 20, requires_grad=True)
+        y = x.detach().clone().requires_grad_()
+        weights = torch.randn_like(fn(x))
+        (compiled(x) * weights).sum().backward()
+        (fn(y) * weights).sum().backward()
+        torch.testing.assert_close(x.grad, y.grad, rtol=1e-4, atol=1e-5)
+    assert (torchbolt.stats()["eager_fallbacks"], torchbolt.stats()["recordings"]) == (0, 1)
+
+
+@pytest.mark.parametrize("fn", [magnitudes, filtered, spectrogram], ids=lambda fn: fn.__name__)
+def test_whole_steps(fn):
+    def trained(wrap):
+        torch.manual_seed(1)
+        model = nn.Linear(12, 20)
+        opt = torch.optim.AdamW(model.parameters(), lr=1e-2)
+
+        def step(x):
+            opt.zero_grad()
+            loss = fn(model(x)).square().mean()
+            loss.backward()
+            opt.step()
+            return loss.detach()
+
+        step = wrap(step)
+        return [step(torch.randn(3, 12)) for _ in range(5)], [p.detach() for p in model.parameters()]
+
+    torchbolt.reset()
+    torch.testing.assert_close(trained(torchbolt.compile), trained(lambda step: step), rtol=1e-4, atol=1e-5)
+    stats = torchbolt.stats()
+    assert (stats["recordings"], stats["graph_breaks"], stats["eager_fallbacks"]) == (2, 0, 0)
