@@ -66,6 +66,12 @@ bool like_first_and_indices(Call& c) {
   return true;
 }
 
+bool like_first_and_mask(Call& c) {
+  c.give_like(c.tensor(0));
+  c.give_like(c.tensor(0), at::kBool);
+  return true;
+}
+
 /// The layout that TensorIterator gives to the result of these.
 void give_pointwise(Call& c, std::initializer_list<Tensor> operands, at::ScalarType dtype) {
   at::TensorIteratorConfig config;
@@ -645,6 +651,9 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"aten::_ctc_loss_backward.Tensor", contiguous_as_second},
     {"aten::fractional_max_pool3d_backward", contiguous_as_second},
     {"aten::_masked_softmax_backward", like_first},
+    {"aten::fake_quantize_per_tensor_affine_cachemask", like_first_and_mask},
+    {"aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams", like_first_and_mask},
+    {"aten::fake_quantize_per_channel_affine_cachemask", like_first_and_mask},
     {"aten::binary_cross_entropy", weighted_loss},
     {"aten::binary_cross_entropy_backward", like_second},
     {"aten::native_layer_norm", layer_norm},

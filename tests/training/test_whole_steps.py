@@ -810,6 +810,13 @@ LOSSES = {
         F.fractional_max_pool3d(out.view(1, 1, 4, 4, 2), 1, output_size=(2, 2, 1), _random_samples=torch.ones(1, 1, 3) / 3)
         .square().mean()
     ),
+    "quantised": lambda out, y: torch.fake_quantize_per_tensor_affine(out, 0.1, 0, -128, 127).square().mean(),
+    "quantised by a tensor": lambda out, y: torch.fake_quantize_per_tensor_affine(
+        out, torch.tensor(0.1), torch.tensor(0), -128, 127
+    ).square().mean(),
+    "quantised by channels": lambda out, y: torch.fake_quantize_per_channel_affine(
+        out, torch.full((4,), 0.1), torch.zeros(4), 1, -128, 127
+    ).square().mean(),
     "masked softmax": lambda out, y: torch._masked_softmax(out, out > 9, 1).square().sum(),
 }  # fmt: skip
 
