@@ -491,7 +491,8 @@ void run_node(reference::ReferenceCall& call) {
 
 }  // namespace
 
-std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs) {
+std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs,
+                                      bool rounds_as_eager) {
   BOLT_CHECK(inputs.size() == g.inputs.size(), "the graph takes ", g.inputs.size(), " inputs");
   const SymbolTable symbols = bind_symbols(g, inputs);
   std::function<int64_t(Sym)> number = [&](Sym s) {
@@ -512,6 +513,9 @@ std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTens
     for (Sym s : node->out()->type.sizes) sizes.push_back(number(s));
     reference::ReferenceCall call{*node, operands, number, make_tensor(node->out()->type.dtype, sizes)};
     run_node(call);
+    const DType t = call.out.dtype;
+    if (rounds_as_eager && is_half(t) && op_info(node->op).kind != OpKind::Create)
+      for (Cell& cell : call.out.cells) cell.real = reference::round_to(t, cell.real);
     values[node->out()] = std::move(call.out);
   }
   std::vector<HostTensor> out;

@@ -34,7 +34,9 @@ BOLT_API HostTensor load_tensor(DType dtype, const std::vector<int64_t>& sizes,
 BOLT_API void store_tensor(const HostTensor& t, const std::vector<int64_t>& strides, void* data);
 
 /// One tensor per graph output, writes included.
-BOLT_API std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs);
+/// `rounds_as_eager`: all halves are rounded, but for numbers that are operands.
+BOLT_API std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs,
+                                               bool rounds_as_eager = false);
 
 /// The largest |a - b| / max(1, |b|); infinite when shapes, types or NaNs differ.
 BOLT_API double difference(const HostTensor& a, const HostTensor& b);

@@ -2,6 +2,8 @@
 #include "loops/build.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <numeric>
 
 #include "loops/finish.h"
@@ -9,6 +11,7 @@
 #include "loops/kernel_ops.h"
 #include "loops/scalar.h"
 #include "support/error.h"
+#include "support/half.h"
 #include "support/symbols.h"
 
 namespace bolt::loops {
@@ -64,7 +67,7 @@ class Builder {
         continue;
       }
       const Index index = *space_.find(v);
-      ExprId value = list_.cast(v->type.dtype, eval(v, index, kNone));
+      ExprId value = narrowed(eval(v, index, kNone), v->type.dtype);
       Address at = address(v, index);
       d.stores.push_back({buffer(v, BufferRole::Out), at.index, value, at.gather, kNone});
     }
@@ -105,11 +108,11 @@ class Builder {
                "), which is stored nowhere");
     switch (graph::op_info(n.op).kind) {
       case OpKind::View: return eval(n.operands[0], view_up(n, index), mask);
-      case OpKind::Pointwise: return pointwise(n, index, mask);
+      case OpKind::Pointwise: return rounded(pointwise(n, index, mask), v);
       case OpKind::Create: return create(n, index);
-      case OpKind::Reduce: return reduce(n, index);
-      case OpKind::Scan: return scan(n, index);
-      case OpKind::Index: return indexed(n, index, mask);
+      case OpKind::Reduce: return rounded(reduce(n, index), v);
+      case OpKind::Scan: return rounded(scan(n, index), v);
+      case OpKind::Index: return rounded(indexed(n, index, mask), v);
       default: BOLT_CHECK(false, graph::op_info(n.op).name, " in a kernel");
     }
     return kNone;
@@ -127,7 +130,52 @@ class Builder {
     Expr e{};
     e.kind = ExprKind::Acc;
     e.dtype = compute_type(v->type.dtype);
-    return list_.add(e);
+    return rounded(list_.add(e), v);
+  }
+
+  // ---- roundings of eager's, where they are kept ----
+
+  /// What others read of v, as if it had been stored. Numbers among operands are no values of v's: they take
+  /// part in arithmetic as they are.
+  ExprId rounded(ExprId id, const Value* v) {
+    const DType t = v->type.dtype;
+    if (!in_.rounds_as_eager || !is_half(t) || list_[id].dtype == DType::Bool || holds(id, t)) return id;
+    return list_.cast(compute_type(t), list_.cast(t, id));
+  }
+  /// As it is stored. What has been rounded already is not rounded again.
+  ExprId narrowed(ExprId id, DType t) {
+    const Expr& e = list_[id];
+    if (in_.rounds_as_eager && is_half(t) && e.kind == ExprKind::Cast && list_[e.args[0]].dtype == t)
+      return e.args[0];
+    return list_.cast(t, id);
+  }
+  /// Is it a number of the half type t in any case?
+  bool holds(ExprId id, DType t) const {
+    const Expr& e = list_[id];
+    switch (e.kind) {
+      case ExprKind::Cast: return list_[e.args[0]].dtype == t || list_[e.args[0]].dtype == DType::Bool;
+      case ExprKind::Const: return is_float(e.dtype) && is_number_of(e.value, t);
+      case ExprKind::Reduce:
+        return (e.reduce_op == ReduceOp::Max || e.reduce_op == ReduceOp::Min) && holds(e.args[0], t);
+      case ExprKind::Op: return chooses(e.op) && all_hold(e, t);
+      default: return false;
+    }
+  }
+  bool all_hold(const Expr& e, DType t) const {
+    const auto first = e.args.begin() + (e.op == S::where);
+    return std::all_of(first, e.args.end(), [&](ExprId a) { return holds(a, t); });
+  }
+  /// Does it give one of its operands, or that with another sign?
+  static bool chooses(S op) {
+    static constexpr S all[] = {S::neg,  S::abs,  S::maximum,  S::minimum,
+                                S::fmax, S::fmin, S::copysign, S::where};
+    return std::find(std::begin(all), std::end(all), op) != std::end(all);
+  }
+  static bool is_number_of(double value, DType t) {
+    const auto number = static_cast<float>(value);
+    const float rounded =
+        t == DType::BF16 ? bf16_to_float(float_to_bf16(number)) : f16_to_float(float_to_f16(number));
+    return rounded == value || std::isnan(value);
   }
 
   ExprId load(const Value* v, const Index& index, ExprId mask) {
@@ -203,7 +251,7 @@ class Builder {
     Index to = *space_.find(numbers);
     const Sym at = place(numbers, to, out->type.sizes[dim], kNone);
     to[dim] = has_computed(at) ? at : computed_symbol(index_value(at));
-    const ExprId value = list_.cast(out->type.dtype, eval(x, Index(*space_.find(x)), kNone));
+    const ExprId value = narrowed(eval(x, Index(*space_.find(x)), kNone), out->type.dtype);
     Address a = address(out, to);
     const Into into = *into_from_name(n.attr<std::string>("op"));
     return {buffer(out, BufferRole::InOut), a.index, value, std::move(a.gather), kNone, into};

@@ -27,6 +27,7 @@ namespace bolt::loops {
 struct BuildInput {
   const Usage& usage;
   const std::vector<Syms>& strides;  // by value id: how materialized values lie in memory
+  bool rounds_as_eager;              // PlanOptions::rounds_as_eager
   /// A library's result that this kernel finishes while it is still in registers; the last dimension of its
   /// type is the kernel's last dimension, the others make the rows, in order.
   const graph::Value* acc = nullptr;

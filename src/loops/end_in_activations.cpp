@@ -21,6 +21,7 @@ bool end_in_activations(graph::Graph& g, const PlanOptions& options) {
     Node* product = node->operands[0]->def;
     if (product && product->op == Op::reshape && uses[product->out()->id] == 1)
       product = product->operands[0]->def;
+    if (options.rounds_as_eager && is_half(node->out()->type.dtype)) continue;
     if (!product || product->op != Op::linear || product->operands.size() != 3 ||
         product->has_attr("activation") || uses[product->out()->id] != 1 || !options.ends_in_gelu(*product))
       continue;

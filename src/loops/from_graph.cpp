@@ -13,7 +13,7 @@ namespace {
 
 void optimise(graph::Graph& g, const PlanOptions& options) {
   graph::verify(g);
-  graph::optimize(g, {.widens = options.widens});
+  graph::optimize(g, {.rounds_as_eager = options.rounds_as_eager, .widens = options.widens});
   if (log_wanted("post_grad_graphs")) log("post_grad_graphs", graph::print(g));
 }
 

@@ -480,7 +480,8 @@ class Fuser : private Units {
           if (trial_strides_[v->id].empty()) trial_strides_[v->id] = memory_of(v.get());
     }
     std::swap(fusion.usage.materialized, trial_materialized_);
-    std::optional<BuiltKernel> built = build_kernel({fusion.usage, trial_strides_, acc, column}, g);
+    std::optional<BuiltKernel> built =
+        build_kernel({fusion.usage, trial_strides_, options.rounds_as_eager, acc, column}, g);
     std::swap(fusion.usage.materialized, trial_materialized_);
     return built;
   }

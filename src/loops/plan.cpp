@@ -170,7 +170,8 @@ class Planner {
       for (const Value* v : group.stored) define(v, false, false);  // memory, and nothing to put there
       return true;
     }
-    std::optional<BuiltKernel> built = build_kernel({fusion_.usage, fusion_.strides}, group);
+    std::optional<BuiltKernel> built =
+        build_kernel({fusion_.usage, fusion_.strides, options_.rounds_as_eager}, group);
     if (!built) return false;
     Step s{};
     s.kind = StepKind::Kernel;
@@ -256,7 +257,9 @@ class Planner {
     if (separate) kernels(u);
   }
   std::optional<BuiltKernel> build_epilogue(const Unit& u, const Group& group) {
-    return build_kernel({fusion_.usage, fusion_.strides, u.call->out(), accumulator_column(*u.call)}, group);
+    return build_kernel({fusion_.usage, fusion_.strides, options_.rounds_as_eager, u.call->out(),
+                         accumulator_column(*u.call)},
+                        group);
   }
 
   /// The size symbols of the call's operands are the kernel's too.

@@ -141,6 +141,10 @@ struct PlanOptions {
   std::function<std::optional<int64_t>(const PlannedContraction&)> generates;
   /// Asked for each generated contraction whether it can end in this pointwise work. Unset: never.
   std::function<bool(const PlannedContraction&, const Kernel& epilogue)> accepts_epilogue;
+  /// numerics="eager": what an operator gives is rounded to its element type before another one reads it, as
+  /// eager rounds it by storing it, although both are of one kernel. Whatever would drop such a rounding
+  /// looks here first.
+  bool rounds_as_eager = false;
   /// graph::PassOptions::widens. Unset: never.
   std::function<bool(const graph::Node& contraction)> widens;
   /// Asked for products of one operand by several weights: does a library that is given them at once take

@@ -40,6 +40,8 @@ constexpr OptionRow kRows[] = {
     {"fuel", &OptOptions::fuel, nullptr, "N", "at most so many fusions, to find the one that is wrong"},
     {"apart", &OptOptions::apart, nullptr, "BYTES",
      "temporaries of so many bytes have memory of their own, as those of training steps do (2097152)"},
+    {"numerics", &OptOptions::numerics, nullptr, "fast|eager",
+     "round halves as eager does, within kernels too"},
     {"no-fuse", nullptr, &OptOptions::no_fuse, "", "every operation is a kernel"},
     {"verify-each", nullptr, &OptOptions::verify_each, "", "verify the graph after each pass"},
     {"time", nullptr, &OptOptions::time, "", "say on standard error what each pass took"},
@@ -114,8 +116,11 @@ const Stage& find_stage(std::string_view name) {
 void check_order(std::string_view from, const OptOptions& o) {
   if (!o.emit.empty() && &find_stage(o.emit) < &find_stage(from))
     throw_user("the text is of the stage ", from, ", and ", o.emit, " comes before it");
-  if (from != "graph" && !(o.passes.empty() && o.fuel.empty() && !o.no_fuse && o.target.empty()))
-    throw_user("--passes, --target, --fuel and --no-fuse are for graphs; the text is of the stage ", from);
+  if (from != "graph" &&
+      !(o.passes.empty() && o.fuel.empty() && !o.no_fuse && o.target.empty() && o.numerics.empty()))
+    throw_user(
+        "--passes, --target, --fuel, --no-fuse and --numerics are for graphs; the text is of the stage ",
+        from);
 }
 
 /// Contractions of tensors on the CPU are generated, others are a library's.
@@ -148,6 +153,9 @@ loops::PlanOptions options_of(const OptOptions& o) {
     return product.out()->type.device.kind == graph::DeviceKind::CUDA;
   };
   options.fuse = !o.no_fuse;
+  if (!o.numerics.empty() && o.numerics != "fast" && o.numerics != "eager")
+    throw_user("--numerics is fast or eager, not ", o.numerics);
+  options.rounds_as_eager = o.numerics == "eager";
   read_number(o.fuel, "--fuel is a number of fusions", &options.fuel);
   read_number(o.apart, "--apart is a number of bytes", &options.bytes_apart);
   return options;
@@ -248,7 +256,8 @@ OptResult run(std::unique_ptr<graph::Graph> graph, const OptOptions& o) {
   const std::vector<std::string_view> passes =
       o.passes == "standard" ? graph::standard_passes() : split(o.passes, ',');
   const loops::PlanOptions options = options_of(o);
-  const auto times = graph::run_passes(*graph, passes, o.verify_each, {.widens = options.widens});
+  const auto times = graph::run_passes(
+      *graph, passes, o.verify_each, {.rounds_as_eager = options.rounds_as_eager, .widens = options.widens});
   if (o.time) result.report = times_text(times);
   if (o.emit.empty() || o.emit == "graph")
     result.text = graph::print(*graph);

@@ -18,12 +18,13 @@
 namespace bolt::opt {
 
 struct OptOptions {
-  std::string file;    ///< -: standard input
-  std::string emit;    ///< the stage to print; "": that of the text
-  std::string passes;  ///< with commas between them, or "standard"
-  std::string target;  ///< cpu, cuda: no contraction is generated; "": cpu, but cuda where that is printed
-  std::string fuel;    ///< at most so many fusions; "": any number
-  std::string apart;   ///< temporaries of so many bytes lie apart; "": none do
+  std::string file;      ///< -: standard input
+  std::string emit;      ///< the stage to print; "": that of the text
+  std::string passes;    ///< with commas between them, or "standard"
+  std::string target;    ///< cpu, cuda: no contraction is generated; "": cpu, but cuda where that is printed
+  std::string fuel;      ///< at most so many fusions; "": any number
+  std::string numerics;  ///< loops::PlanOptions::rounds_as_eager where it is "eager"; else "fast" or ""
+  std::string apart;     ///< temporaries of so many bytes lie apart; "": none do
   bool no_fuse = false, verify_each = false, time = false, list = false, help = false;
 };
 

@@ -10,7 +10,7 @@
 //
 // A graph is planned with and without fusion, and every kernel of the plan runs on the device while the other
 // steps run as in tests/loops (plan_runner.h). What a file says in its head (`; ints: 7`, `; s0 = 5`,
-// `; tolerance: 1e-2`) means what it means there.
+// `; tolerance: 1e-2`, `; numerics: eager`) means what it means there.
 //
 // The emulator runs each plan in several ways (kWays): all code that the product may choose, with memory that
 // ends or begins where nobody may read, and what runs at once on a device one way round and the other.

@@ -8,6 +8,7 @@
 //   ; merges               a library takes products of one operand at once
 //   ; ends in gelu         a library ends products in one
 //   ; ends in float        a library stores the sums of products of halves as they are
+//   ; numerics: eager      halves are rounded where they are made
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
@@ -38,7 +39,7 @@ using graph::HostTensor;
 
 struct Case {
   int kernels = -1, fold = -1;
-  bool epilogues = false, merges = false, gelus = false, floats = false;
+  bool epilogues = false, merges = false, gelus = false, floats = false, rounds_as_eager = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
@@ -69,6 +70,8 @@ Case read_case(const std::filesystem::path& path) {
       c.gelus = true;
     else if (key == "ends in float")
       c.floats = true;
+    else if (key == "numerics")
+      c.rounds_as_eager = value == "eager";
     else if (key == "apart")
       c.apart = std::stoll(value);
     else if (key == "free")
@@ -142,9 +145,10 @@ TEST_P(PlanFile, RunsAsTheGraph) {
   Case c = read_case(std::string(BOLT_TEST_DIR) + "/loops/" + GetParam() + ".ir");
   std::unique_ptr<Graph> g = graph::parse(c.text);
   std::vector<HostTensor> inputs = random_inputs(*g, c);
-  std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
+  std::vector<HostTensor> expected = graph::run_reference(*g, inputs, c.rounds_as_eager);
   PlanOptions options;
   options.bytes_apart = c.apart;
+  options.rounds_as_eager = c.rounds_as_eager;
   if (c.epilogues) {
     options.generates = [](const PlannedContraction& call) {
       Sym floats = call.operands[1].numel();

@@ -68,6 +68,22 @@ TEST(Opt, FusionCanBeBisected) {
   EXPECT_EQ(kernels({"--emit=plan", "--fuel=1"}), 2);
 }
 
+TEST(Opt, HalvesAreRoundedWhereEagerRoundsThem) {
+  const std::string graph =
+      "graph @f(%x: bf16[4], %y: bf16[4]) {\n  %a = mul(%x, %y)\n  %b = add(%a, %x)\n  return %b\n}";
+  auto roundings = [&](const std::vector<std::string>& arguments) {
+    const std::string text = opt(graph, arguments);
+    int count = 0;
+    for (size_t at = text.find("cast bf16"); at != std::string::npos; at = text.find("cast bf16", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(roundings({"--emit=kernels"}), 1);
+  EXPECT_EQ(roundings({"--emit=kernels", "--numerics=fast"}), 1);
+  EXPECT_EQ(roundings({"--emit=kernels", "--numerics=eager"}), 2);
+  EXPECT_THROW(opt(graph, {"--emit=kernels", "--numerics=exact"}), Error);
+}
+
 // A loss of a language model: one kernel reads all logits as float, another one a few of them.
 constexpr const char* kCastBehindView = R"(graph @loss(%110: bf16[8, 512, 50257], %in0: i64[8, 512]) {
   %111 = cast(%110) {dtype=f32}

@@ -92,7 +92,7 @@ Value* pow(const Maker& m, Node* n) {
   if (!e || !same_shape(x, n)) return nullptr;
   if (*e == 1) return x;
   if (*e == 2) return m.mul(x, x);
-  if (*e == 3) return m.mul(m.mul(x, x), x);
+  if (*e == 3 && !is_half(x->type.dtype)) return m.mul(m.mul(x, x), x);  // a square of halves is rounded
   if (*e == 0.5 && is_float(x->type.dtype)) return m.make(Op::sqrt, {x});
   return nullptr;
 }

@@ -44,8 +44,12 @@ Value* fold(Graph& g, Node* node) {
 
 }  // namespace
 
-bool constant_fold(Graph& g) {
-  return rewrite(g, [&](Node* node) { return fold(g, node); });
+bool constant_fold(Graph& g, const PassOptions& options) {
+  return rewrite(g, [&](Node* node) -> Value* {
+    // What has been folded is a number like those that were given, which are not rounded.
+    const bool rounds = options.rounds_as_eager && is_half(node->out()->type.dtype) && node->op != Op::cast;
+    return rounds ? nullptr : fold(g, node);
+  });
 }
 
 }  // namespace bolt::graph

@@ -57,11 +57,12 @@ Value* folded(Graph& g, Node* norm) {
 
 }  // namespace
 
-bool fold_batch_norm(Graph& g) {
+bool fold_batch_norm(Graph& g, const PassOptions& options) {
   std::vector<bool> fixed = static_values(g);
   std::vector<int> uses = g.use_counts();
   return rewrite(g, [&](Node* node) -> Value* {
-    return node->op == Op::batch_norm && foldable(node, fixed, uses) ? folded(g, node) : nullptr;
+    if (node->op != Op::batch_norm || !foldable(node, fixed, uses)) return nullptr;
+    return options.rounds_as_eager && is_half(node->out()->type.dtype) ? nullptr : folded(g, node);
   });
 }
 

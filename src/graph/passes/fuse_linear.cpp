@@ -39,7 +39,7 @@ Value* with_bias(Graph& g, Node* node, std::unordered_map<const Value*, int>& us
 
 }  // namespace
 
-bool fuse_linear(Graph& g) {
+bool fuse_linear(Graph& g, const PassOptions& options) {
   std::vector<bool> fixed = static_values(g);
   // Counted by value, since a new linear takes over the uses of its matmul.
   std::unordered_map<const Value*, int> uses;
@@ -47,7 +47,8 @@ bool fuse_linear(Graph& g) {
     for (const Value* v : node->operands) ++uses[v];
   for (const Output& out : g.outputs) ++uses[out.value];
   return rewrite(g, [&](Node* node) -> Value* {
-    if (node->op == Op::add) return with_bias(g, node, uses);
+    const bool rounds_twice = options.rounds_as_eager && is_half(node->out()->type.dtype);
+    if (node->op == Op::add) return rounds_twice ? nullptr : with_bias(g, node, uses);
     if (node->op != Op::matmul) return nullptr;
     Value* made = from_matmul(g, node, fixed);
     if (made) uses[made] = uses[node->out()];

@@ -126,9 +126,12 @@ class Matcher {
 
 }  // namespace
 
-bool match_attention(Graph& g) {
+bool match_attention(Graph& g, const PassOptions& options) {
   Matcher matcher(g);
-  return rewrite(g, [&](Node* node) { return matcher.match(node); });
+  return rewrite(g, [&](Node* node) -> Value* {
+    if (options.rounds_as_eager && is_half(node->out()->type.dtype)) return nullptr;
+    return matcher.match(node);
+  });
 }
 
 }  // namespace bolt::graph

@@ -13,7 +13,7 @@
 namespace bolt::graph {
 namespace {
 
-/// A pass that asks nothing of devices.
+/// A pass that asks nothing.
 template <bool (*pass)(Graph&)>
 bool asks_nothing(Graph& g, const PassOptions&) {
   return pass(g);
@@ -28,17 +28,16 @@ const std::vector<Pass>& passes() {
       {"cse", asks_nothing<cse>, "compute equal expressions once"},
       {"canonicalize", asks_nothing<canonicalize>,
        "algebra on single nodes: casts, views, powers, neutral elements"},
-      {"constant_fold", asks_nothing<constant_fold>, "pointwise operations on numbers become numbers"},
-      {"fold_batch_norm", asks_nothing<fold_batch_norm>,
+      {"constant_fold", constant_fold, "pointwise operations on numbers become numbers"},
+      {"fold_batch_norm", fold_batch_norm,
        "conv or linear + inference batch norm: folded into weight and bias"},
       {"convolutions", asks_nothing<convolutions>,
        "convolutions that are matrix products: linear; where the library adds it late: bias apart"},
-      {"match_attention", asks_nothing<match_attention>, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
-      {"match_gelu", asks_nothing<match_gelu>, "gelu's approximation written out by hand: gelu"},
+      {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
+      {"match_gelu", match_gelu, "gelu's approximation written out by hand: gelu"},
       {"fold_masks", asks_nothing<fold_masks>,
        "attention masks that hide nothing, or what lies ahead, are none"},
-      {"fuse_linear", asks_nothing<fuse_linear>,
-       "matmul with a weight: linear; linear + bias: its third operand"},
+      {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
       {"pad_products", asks_nothing<pad_products>,
        "products whose rows begin between two accesses of a device: padded"},
       {"widen_halves", widen_halves, "contractions of half precision where float32 is faster: of float32"},

@@ -15,8 +15,11 @@
 
 namespace bolt::graph {
 
-/// What passes ask of the devices that the graph's values lie on.
+/// What passes ask of the user, and of the devices that the graph's values lie on.
 struct PassOptions {
+  /// What an operator gives in a half type is rounded before another one reads it, as in eager: no pass makes
+  /// one operation of two where only the second one's result would be rounded.
+  bool rounds_as_eager = false;
   /// Asked for each contraction of half precision: does its device take less time for the same of float32?
   /// Unset: never.
   std::function<bool(const Node& contraction)> widens;
@@ -49,13 +52,13 @@ BOLT_API bool empty(Graph& g);
 BOLT_API bool dce(Graph& g);
 BOLT_API bool cse(Graph& g);
 BOLT_API bool canonicalize(Graph& g);
-BOLT_API bool constant_fold(Graph& g);
+BOLT_API bool constant_fold(Graph& g, const PassOptions& options);
 BOLT_API bool decompose(Graph& g);
-BOLT_API bool fold_batch_norm(Graph& g);
+BOLT_API bool fold_batch_norm(Graph& g, const PassOptions& options);
 BOLT_API bool convolutions(Graph& g);
-BOLT_API bool fuse_linear(Graph& g);
-BOLT_API bool match_attention(Graph& g);
-BOLT_API bool match_gelu(Graph& g);
+BOLT_API bool fuse_linear(Graph& g, const PassOptions& options);
+BOLT_API bool match_attention(Graph& g, const PassOptions& options);
+BOLT_API bool match_gelu(Graph& g, const PassOptions& options);
 BOLT_API bool pad_products(Graph& g);
 BOLT_API bool widen_halves(Graph& g, const PassOptions& options);
 BOLT_API bool fold_masks(Graph& g);

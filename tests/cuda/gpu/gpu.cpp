@@ -19,6 +19,7 @@ Case read_case(const std::string& path) {
     const size_t eq = rest.find(" = ");
     if (rest.rfind("ints: ", 0) == 0) c.ints = std::stoll(rest.substr(6));
     if (rest.rfind("tolerance: ", 0) == 0) c.tolerance = std::stod(rest.substr(11));
+    c.rounds_as_eager |= rest == "numerics: eager";
     if (eq != rest.npos && rest.find(' ') == eq && std::isdigit(static_cast<unsigned char>(rest[eq + 3])))
       c.sizes[rest.substr(0, eq)] = std::stoll(rest.substr(eq + 3));
   }

@@ -33,6 +33,7 @@ struct Case {
   std::string text;
   int64_t ints = 0;  // 0: the file does not say
   double tolerance = 0;
+  bool rounds_as_eager = false;  // then every bit of halves is compared
   std::map<std::string, int64_t> sizes;
   int64_t other_sizes = 36;
 
