@@ -17,8 +17,14 @@ using record::Arg;
 using record::to_bolt;
 
 Call::Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
-           std::vector<Values> values, Sizes& sizes)
-    : g(graph), loc(loc), tape_(tape), entry_(entry), all_sizes_(sizes), values_(std::move(values)) {
+           std::vector<Values> values, Sizes& sizes, bool rounds_as_eager)
+    : g(graph),
+      loc(loc),
+      rounds_as_eager(rounds_as_eager),
+      tape_(tape),
+      entry_(entry),
+      all_sizes_(sizes),
+      values_(std::move(values)) {
   for (const Arg& r : entry.results)
     for (auto id : r.tensors) results_.push_back(id < 0 ? nullptr : &tape.tensors[id]);
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "lower/entry_facts.h"
+#include "lower/round_once.h"
 #include "record/convert.h"
 #include "record/operator_facts.h"
 #include "support/error.h"
@@ -107,7 +108,13 @@ bool EntryLowering::lower_zeros(const record::TensorIds& ids) {
 /// and that call need not. (Of two sizes that must agree there is nothing to gain.)
 std::vector<Value*> EntryLowering::built(const Entry& e, const Lowering& row, Call& c) {
   try {
-    return row.build(c);
+    if (!w_.rounds_as_eager()) return row.build(c);
+    if (rounds_on_its_way(c)) return {};
+    const auto& nodes = w_.out.graph->nodes;
+    const graph::Node* last = nodes.empty() ? nullptr : nodes.back().get();
+    auto values = row.build(c);
+    round_once(*w_.out.graph, last, values);
+    return values;
   } catch (const SizeDemand& demand) {
     if (demand.equal || w_.sizes.asks_early(demand) || is_view(e, w_.tape) || !extern_.knows_sizes(e, c))
       throw;

@@ -122,7 +122,7 @@ Call ExternCalls::call(const Entry& e) {
     values[i].reserve(e.args[i].tensors.size());
     for (TensorId id : e.args[i].tensors) values[i].push_back(id < 0 ? nullptr : w_.read(id));
   }
-  return Call(*w_.out.graph, w_.tape, e, w_.loc, std::move(values), w_.sizes);
+  return Call(*w_.out.graph, w_.tape, e, w_.loc, std::move(values), w_.sizes, w_.rounds_as_eager());
 }
 
 const std::optional<std::vector<Syms>>& ExternCalls::probed(const Entry& e) {

@@ -76,6 +76,7 @@ struct LowerOptions {
   std::vector<bool> is_param;                     // per tape input
   std::unordered_map<int, at::Tensor> constants;  // tape input -> contents known at compile time
   std::vector<uintptr_t> addresses = {};          // per tape input: where it lies now (graph::Input)
+  bool rounds_as_eager = false;                   // loops::PlanOptions
 };
 
 /// Throws SizeDemand where it cannot go on with `sizes` as they are; what it takes for granted is noted

@@ -50,10 +50,11 @@ class Call {
  public:
   using Values = ShortVector<Value*, 2>;  ///< of an argument
   Call(graph::Graph& graph, const record::Tape& tape, const record::Entry& entry, graph::Loc loc,
-       std::vector<Values> values, Sizes& sizes);
+       std::vector<Values> values, Sizes& sizes, bool rounds_as_eager);
 
   graph::Graph& g;
   graph::Loc loc;
+  const bool rounds_as_eager;  ///< loops::PlanOptions; what a row makes of one operator: round_once.h
 
   bool has(std::string_view name) const;  // the schema has it and it is not None
   // Numbers that were computed from sizes which differ between calls are no numbers: these throw SizeDemand,

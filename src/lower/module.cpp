@@ -30,7 +30,7 @@ void stand_in_for_cuda() {
 }
 
 /// Lowered as compiling does it: what demands a size gives the sizes up, until nothing does.
-std::unique_ptr<graph::Graph> lowered(record::ReadTape read) {
+std::unique_ptr<graph::Graph> lowered(record::ReadTape read, bool rounds_as_eager) {
   record::TapeContext& c = read.context;
   if (c.wanted.empty()) throw_user("the tape gives nothing: a line `return %3` is missing");
   if (autograd::has_gradients(read.tape)) {
@@ -40,7 +40,7 @@ std::unique_ptr<graph::Graph> lowered(record::ReadTape read) {
     c.wanted = std::move(step.wanted);
   }
   Sizes sizes(read.tape, c.dynamic, c.numbers, std::move(c.facts));
-  const LowerOptions options{std::move(c.is_param), std::move(c.constants)};
+  const LowerOptions options{std::move(c.is_param), std::move(c.constants), {}, rounds_as_eager};
   while (true) {
     try {
       Lowered out = functionalize(read.tape, c.wanted, options, sizes);
@@ -56,7 +56,7 @@ opt::OptResult opt_of(std::string_view text, const opt::OptOptions& options) {
   if (opt::stage_of(text) != "tape") return opt::run(text, options);
   record::ReadTape read = record::parse_tape(text);
   if (options.emit.empty() || options.emit == "tape") return {record::print(read.tape, read.context), ""};
-  return opt::run(lowered(std::move(read)), options);
+  return opt::run(lowered(std::move(read), options.numerics == "eager"), options);
 }
 
 PyObject* opt(PyObject*, PyObject* tuple) {

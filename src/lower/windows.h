@@ -43,6 +43,8 @@ class Windows {
   bool is_sized(record::TensorId id) const { return states_[id].sized; }
   /// Requires no gradient, whatever it is a view of.
   bool is_detached(record::TensorId id) const { return states_[id].detached; }
+  /// loops::PlanOptions::rounds_as_eager.
+  bool rounds_as_eager() const { return options_.rounds_as_eager; }
   /// torch.tensor(...) inside the function: known contents, and memory of each call's own.
   bool is_constant(record::TensorId id) const;
   const Syms& sizes_of(record::TensorId id) const { return states_[id].layout.sizes; }

@@ -145,8 +145,8 @@ class Linking {
     std::vector<TensorId> wanted = piece.results;
     const StepOf region_of = begin_step(tape, wanted, std::move(step));
     stages.enter("functionalize");
-    lower::Lowered lowered =
-        lower::functionalize(tape, wanted, {std::vector<bool>(tape.inputs.size()), constants}, known);
+    lower::Lowered lowered = lower::functionalize(
+        tape, wanted, {std::vector<bool>(tape.inputs.size()), constants, {}, budget.rounds_as_eager}, known);
     std::vector<PieceSizes::Layout> results;
     for (size_t i = 0; i < piece.results.size(); ++i)
       results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});

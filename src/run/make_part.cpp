@@ -18,7 +18,8 @@ std::shared_ptr<Compiled> stages_in_order(const record::Tape& tape, std::vector<
   stages.enter("functionalize");
   record::Tape copy = record::copy_of(tape);
   const std::vector<bool> no_parameters(tape.inputs.size(), false);
-  lower::Lowered lowered = lower::functionalize(copy, wanted, {no_parameters, constants}, sizes);
+  lower::Lowered lowered =
+      lower::functionalize(copy, wanted, {no_parameters, constants, {}, budget.rounds_as_eager}, sizes);
   const std::vector<int> free = look(lowered);
   return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), plan_options_of_part(budget), stages,
                         free);

@@ -16,6 +16,7 @@ constexpr int64_t kBytesApart = 2 << 20;
 loops::PlanOptions options_for(const autograd::Budget& budget) {
   loops::PlanOptions options = device::options_of_devices();
   options.bytes_apart = budget.one_block ? 0 : kBytesApart;
+  options.rounds_as_eager = budget.rounds_as_eager;
   return options;
 }
 

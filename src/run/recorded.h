@@ -51,7 +51,9 @@ struct Recorded {
   /// What passes over the run's own results ask for.
   std::shared_ptr<DoubleBackward> double_backward = std::make_shared<DoubleBackward>();
 
-  lower::LowerOptions for_lowering() const { return {is_param, constants, addresses}; }
+  lower::LowerOptions for_lowering() const {
+    return {is_param, constants, addresses, budget.rounds_as_eager};
+  }
 
   /// A stage's result, as text, for those who asked to see it: in the log of that name, behind `head`, and in
   /// that file of a trace.

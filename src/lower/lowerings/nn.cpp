@@ -2,7 +2,8 @@
 // Rows for contractions, normalisations, attention and pooling.
 #include <c10/util/ArrayRef.h>
 
-#include "lower/lowering.h"
+#include "graph/device_facts.h"
+#include "lower/formula.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -46,10 +47,25 @@ std::vector<Value*> mm(Call& c) { return contraction(c, "self", "mat2"); }
 std::vector<Value*> mv(Call& c) { return contraction(c, "self", "vec"); }
 std::vector<Value*> dot(Call& c) { return contraction(c, "self", "tensor"); }
 
+/// The sum as part of the product, which is rounded once with it. No pass may put them together again, since
+/// an addition by itself, of a product that has been rounded, looks the same.
+Value* with_bias(Call& c, Value* product) {
+  Value* bias = c.tensor("self");
+  const bool is_sum = !c.is_symbolic("alpha") && !c.is_symbolic("beta") && c.scalar("alpha").equal(1) &&
+                      c.scalar("beta").equal(1);
+  if (!is_sum || product->def->op != Op::matmul || product->def->operands[1]->type.rank() != 2 ||
+      bias->type.sizes != Syms{product->type.sizes.back()})
+    return nullptr;
+  Value* weight = c.make(Op::permute, {product->def->operands[1]}, {{"dims", Syms{1, 0}}});
+  return c.make(Op::linear, {product->def->operands[0], weight, bias});
+}
+
 // beta * self + alpha * (a @ b)
 std::vector<Value*> add_product(Call& c, const char* left, const char* right) {
   auto product = contraction(c, left, right);
   if (product.empty() || c.tensor("self")->type.dtype != product[0]->type.dtype) return {};
+  if (c.rounds_as_eager)
+    if (Value* linear = with_bias(c, product[0])) return {linear};
   Value* p = c.times(product[0], "alpha");
   if (c.scalar("beta").equal(0)) return {p};
   return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
@@ -149,7 +165,20 @@ std::vector<Value*> softmax_like(Call& c, Op op) {
   return {c.make(op, {x}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
 }
 std::vector<Value*> softmax(Call& c) { return softmax_like(c, Op::softmax); }
-std::vector<Value*> log_softmax(Call& c) { return softmax_like(c, Op::log_softmax); }
+/// Along the last dimension ATen has the sums and their logarithms in the type of what it is given, on the
+/// processor.
+std::vector<Value*> log_softmax(Call& c) {
+  const DType t = c.result_dtype();
+  const int64_t last = c.rank("self") - 1;
+  if (!c.rounds_as_eager || !is_half(t) || !graph::is_processor(c.result_device()) || last < 0 ||
+      Call::wrap(c.integer("dim"), last + 1) != last)
+    return softmax_like(c, Op::log_softmax);
+  const Formula f(c);
+  const Term x = f("self");
+  const Term shifted = x - x.reduced(Op::amax, {Sym(last)}, true);
+  const Term sum = exp(shifted).sum({Sym(last)}).as(t).as(f.type());
+  return f.only(shifted - log(sum).as(t).as(f.type()));
+}
 
 // Appends weight and bias where given and says so in the attributes.
 void add_affine(Call& c, std::vector<Value*>& operands, Attrs& attrs) {

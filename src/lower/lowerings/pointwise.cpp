@@ -4,6 +4,7 @@
 #include <bit>
 #include <limits>
 
+#include "graph/device_facts.h"
 #include "graph/pointwise.h"
 #include "lower/lowering.h"
 #include "record/convert.h"
@@ -76,12 +77,46 @@ std::vector<Value*> unary(Call& c) {
   return {c.make(row->op, {x})};
 }
 
-/// ATen compares a half with a number as that type holds it, and so it does where a rest is left of a
-/// division; other arithmetic takes the number as it is.
-Value* compared(const Call& c, std::string_view name, DType t) {
-  if (!is_half(t) || c.is_tensor(name) || c.is_symbolic(name)) return c.operand(name, t);
+/// A number as a value of type t holds it. Where every value is rounded, one that differs between calls is
+/// float32 first, since a number that is only cast stands for itself (round_once.h).
+Value* held(const Call& c, std::string_view name, DType t) {
+  if (!is_half(t) || c.is_tensor(name)) return c.operand(name, t);
+  if (c.is_symbolic(name))
+    return c.rounds_as_eager ? c.cast(c.number_value(name, DType::F32), t) : c.operand(name, t);
   const auto number = static_cast<float>(c.scalar(name).toDouble());
   return c.scalar_value(t == DType::BF16 ? float{c10::BFloat16(number)} : float{c10::Half(number)}, t);
+}
+
+/// ATen compares a half with a number as that type holds it, and so it does where a rest is left of a
+/// division; other arithmetic takes the number as it is.
+Value* compared(const Call& c, std::string_view name, DType t) { return held(c, name, t); }
+
+/// An operand of a sum or a difference, or what one is multiplied with. Of halves, ATen has numbers as the
+/// type holds them on the processor, and as they are elsewhere.
+Value* summand(const Call& c, std::string_view name, DType t) {
+  return c.rounds_as_eager && graph::is_processor(c.result_device()) ? held(c, name, t) : c.operand(name, t);
+}
+Value* times_alpha(const Call& c, Value* v) {
+  if (!c.has("alpha") || (!c.is_symbolic("alpha") && c.scalar("alpha").equal(1))) return v;
+  return c.make(Op::mul, {v, summand(c, "alpha", v->type.dtype)});
+}
+
+/// Halves by a number of another type that is a tensor on the processor: as it is, while sums round it first.
+bool is_number_as_it_is(const Call& c, std::string_view name, Op op, DType t) {
+  if (!c.rounds_as_eager || !is_half(t) || !c.is_tensor(name) || c.result_rank() == 0) return false;
+  const graph::Type& type = c.tensor(name)->type;
+  const bool product = op == Op::mul || op == Op::div;
+  return type.rank() == 0 && type.dtype != t && graph::is_processor(type.device) &&
+         (product || !graph::is_processor(c.result_device()));
+}
+/// op(self, other), which is rounded once where one of them is such a number.
+Value* of_two(const Call& c, Op op, DType t, Value* a, Value* b) {
+  const bool wide_a = is_number_as_it_is(c, "self", op, t), wide_b = is_number_as_it_is(c, "other", op, t);
+  if (!wide_a && !wide_b) return c.make(op, {a, b});
+  const auto wide = [&](const char* name, Value* v, bool as_it_is) {
+    return c.cast(as_it_is ? c.tensor(name) : v, DType::F32);
+  };
+  return c.cast(c.make(op, {wide("self", a, wide_a), wide("other", b, wide_b)}), t);
 }
 
 std::vector<Value*> binary(Call& c) {
@@ -93,24 +128,32 @@ std::vector<Value*> binary(Call& c) {
     if (op == Op::maximum) op = Op::bitwise_or;
   }
   if (row->rule == Promotion::Compare) return {c.make(op, {compared(c, "self", t), compared(c, "other", t)})};
-  return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
+  return {of_two(c, op, t, c.operand("self", t), c.operand("other", t))};
 }
 
 // self + alpha * other
 std::vector<Value*> add_or_sub(Call& c, Op op, const char* left, const char* right) {
   DType t = *to_bolt(c.promote({"self", "other"}));
-  Value* b = c.times(c.operand(right, t), "alpha");
+  Value* b = times_alpha(c, summand(c, right, t));
   if (t == DType::Bool)
     return op == Op::add ? std::vector{c.make(Op::bitwise_or, {c.operand(left, t), b})}
                          : std::vector<Value*>{};
-  return {c.make(op, {c.operand(left, t), b})};
+  return {c.make(op, {summand(c, left, t), b})};
 }
 std::vector<Value*> add(Call& c) { return add_or_sub(c, Op::add, "self", "other"); }
 std::vector<Value*> sub(Call& c) { return add_or_sub(c, Op::sub, "self", "other"); }
 std::vector<Value*> rsub(Call& c) {  // other - alpha * self
   DType t = *to_bolt(c.promote({"self", "other"}));
-  Value* a = c.times(c.operand("self", t), "alpha");
-  return {c.make(Op::sub, {c.operand("other", t), a})};
+  Value* a = times_alpha(c, summand(c, "self", t));
+  return {c.make(Op::sub, {summand(c, "other", t), a})};
+}
+
+/// Halves by a number: elsewhere than on the processor ATen multiplies by the number's reciprocal.
+Value* times_reciprocal(const Call& c, DType t) {
+  if (!c.rounds_as_eager || !is_half(t) || graph::is_processor(c.result_device())) return nullptr;
+  if (c.is_tensor("other") || c.is_symbolic("other")) return nullptr;
+  const double reciprocal = 1.0f / static_cast<float>(c.scalar("other").toDouble());
+  return c.make(Op::mul, {c.operand("self", t), c.scalar_value(reciprocal, t)});
 }
 
 std::vector<Value*> divide(Call& c) {
@@ -121,7 +164,8 @@ std::vector<Value*> divide(Call& c) {
     return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
   }
   DType t = computed_in(c, Promotion::Float, {"self", "other"});
-  return {c.make(Op::div, {c.operand("self", t), c.operand("other", t)})};
+  if (Value* share = times_reciprocal(c, t)) return {share};
+  return {of_two(c, Op::div, t, c.operand("self", t), c.operand("other", t))};
 }
 
 // Integer division by a number that is not zero cannot raise.
@@ -152,6 +196,16 @@ std::vector<Value*> shift(Call& c, Op op) {
 std::vector<Value*> shift_left(Call& c) { return shift(c, Op::shift_left); }
 std::vector<Value*> shift_right(Call& c) { return shift(c, Op::shift_right); }
 
+/// ATen's powers of halves are products of halves, each rounded, but for float16 on the processor.
+Value* rounded_power(const Call& c, Value* x, double e) {
+  const DType t = x->type.dtype;
+  const bool rounds = t == DType::BF16 || !graph::is_processor(c.result_device());
+  if (!c.rounds_as_eager || !is_half(t) || !rounds || (e != 3 && e != -2)) return nullptr;
+  Value* wide = c.cast(x, DType::F32);
+  Value* square = c.cast(c.make(Op::mul, {wide, wide}), t);
+  return e == 3 ? c.make(Op::mul, {square, x}) : c.make(Op::reciprocal, {square});
+}
+
 // Small whole powers are products, as ATen computes them.
 std::vector<Value*> power(Call& c) {
   DType t = *to_bolt(c.promote({"self", "exponent"}));
@@ -159,6 +213,7 @@ std::vector<Value*> power(Call& c) {
   if (!c.is_tensor("exponent")) {
     Value* x = c.operand("self", t);
     double e = c.scalar("exponent").toDouble();
+    if (Value* rounded = rounded_power(c, x, e)) return {rounded};
     if (e == 1) return {c.make(Op::mul, {x, c.scalar_value(1.0, t)})};
     if (e == 2) return {c.make(Op::mul, {x, x})};
     if (e == 3) return {c.make(Op::mul, {c.make(Op::mul, {x, x}), x})};
@@ -166,7 +221,11 @@ std::vector<Value*> power(Call& c) {
     if (e == -0.5) return {c.make(Op::rsqrt, {x})};
     if (e == -1) return {c.make(Op::reciprocal, {x})};
   }
-  return {c.make(Op::pow, {c.operand("self", t), c.operand("exponent", t)})};
+  // ATen's pow takes numbers as halves hold them.
+  const auto operand = [&](const char* name) {
+    return c.rounds_as_eager ? held(c, name, t) : c.operand(name, t);
+  };
+  return {c.make(Op::pow, {operand("self"), operand("exponent")})};
 }
 
 std::vector<Value*> where(Call& c) {
