@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from torchbolt import _C, arguments, backends, controls, exc, guards, modules, stance, steps
-from torchbolt.options import BUDGET, Options, memory_budget, trace_folder
+from torchbolt.options import BUDGET, NUMERICS, Options, memory_budget, rounds_as_eager, trace_folder
 
 # Compiled objects alive, so that reset() reaches them.
 _all: weakref.WeakSet = weakref.WeakSet()
@@ -124,6 +124,7 @@ def _compiled(target, opts, receiver=None):
         memory_budget=memory_budget(extra.get(BUDGET)),
         launch_at_once=bool(extra.get("triton.cudagraphs")) or (native is not None and native.launches_at_once),
         tune=bool(extra.get("max_autotune")),
+        rounds_as_eager=rounds_as_eager(extra.get(NUMERICS)),
     )
     _all.add(compiled)
     if folder:

@@ -10,7 +10,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from torchbolt import backends, config, exc
-from torchbolt.options import BUDGET, MODES, OPTIONS, Options, list_mode_options, memory_budget, suggest
+from torchbolt.options import (
+    BUDGET,
+    EMULATE,
+    MODES,
+    NUMERICS,
+    OPTIONS,
+    Options,
+    list_mode_options,
+    memory_budget,
+    rounds_as_eager,
+    suggest,
+)
 
 
 def _merged(mode, options) -> dict[str, object]:
@@ -72,6 +83,9 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
     if merged.get(BUDGET) is None and config.activation_memory_budget is not None:
         merged[BUDGET] = config.activation_memory_budget  # among the options: programs made for another are others
     memory_budget(merged.get(BUDGET))
+    asked = rounds_as_eager(merged.pop(NUMERICS, None), merged.pop(EMULATE, None))
+    if asked is not None or config.numerics == "eager":
+        merged[NUMERICS] = "fast" if asked is False else "eager"
     if recompile_limit is None:
         recompile_limit = merged.pop("recompile_limit", None)
     if not isinstance(recompile_limit, int | None) or (recompile_limit or 0) < 0:

@@ -15,7 +15,7 @@ import types
 from typing import NamedTuple
 
 from torchbolt import _C, torch_names
-from torchbolt.options import BUDGET, memory_budget, suggest
+from torchbolt.options import BUDGET, NUMERICS, memory_budget, rounds_as_eager, suggest
 
 
 class _Setting(NamedTuple):
@@ -72,6 +72,13 @@ _TABLE: dict[str, _Setting] = {
         '("2GB"); of callables without an option of that name',
         True,
     ),
+    NUMERICS: _Setting(
+        "fast",
+        '"eager": regions compiled from now on round what an operator gives in bfloat16 or float16 before another one '
+        "reads it, as eager does; of callables without an option of that name. TORCHBOLT_NUMERICS=eager and "
+        "TORCHINDUCTOR_EMULATE_PRECISION_CASTS=1 say so from the start",
+        True,
+    ),
     "delay_logging": _Setting(
         True,
         "print, warnings.warn and loggers do not end a region: they are called at its end, in order, with what they "
@@ -106,6 +113,8 @@ def _number(name, value) -> int | float:
     """A setting as C++ has it."""
     if name == BUDGET:
         return memory_budget(value)
+    if name == NUMERICS:
+        return int(bool(rounds_as_eager(value)))
     return -1 if value is None else int(value)
 
 
@@ -222,6 +231,9 @@ def reset() -> None:
 
 
 _values = {name: _from_environment(s) for name, s in _TABLE.items() if not s.alias}
+_values[NUMERICS] = os.environ.get("TORCHBOLT_NUMERICS") or (
+    "eager" if os.environ.get("TORCHINDUCTOR_EMULATE_PRECISION_CASTS") == "1" else "fast"
+)
 _initial = dict(_values)
 for _name, _value in _values.items():
     if _TABLE[_name].native:

@@ -29,6 +29,8 @@ class _Option(NamedTuple):
 
 
 BUDGET = "activation_memory_budget"
+NUMERICS = "numerics"
+EMULATE = "emulate_precision_casts"  # torch's name for numerics="eager"
 _ALWAYS = "accepted: it is always so"
 
 # By name. What has no effect is accepted with a reason, so that code written for torch.compile runs unchanged; most of
@@ -78,6 +80,14 @@ OPTIONS: dict[str, _Option] = {
         "how much may be kept for the backward pass of a region: a share from 0 (the least that is possible) to 1 (as "
         'without it), or bytes, as a number above 1 or a text such as "2GB"',
     ),
+    NUMERICS: _Option(
+        str | None,
+        '"eager": what an operator gives in bfloat16 or float16 is rounded before another one reads it, within kernels '
+        'too, so that results are eager\'s bit for bit where operators are exact; "fast" (the default): rounded where '
+        "it is stored",
+        of_backend=True,
+    ),
+    EMULATE: _Option(bool | None, 'the same as numerics="eager"', of_backend=True),
     "guard_filter_fn": _Option(object, "says which guards to keep; those on tensors always are"),
     "triton.cudagraphs": _Option(
         bool,
@@ -174,6 +184,17 @@ def memory_budget(value) -> float:
             f'"500MB", "2GB" or "1.5GiB", not {value!r}'
         )
     return number
+
+
+def rounds_as_eager(numerics, emulate=None) -> bool | None:
+    """What `numerics` and torch's name for it ask for; None: neither was given."""
+    if numerics not in ("eager", "fast", None):
+        raise exc.ArgumentError(f'torchbolt: numerics is "fast" or "eager", not {numerics!r}')
+    if emulate and numerics == "fast":
+        raise exc.ArgumentError('torchbolt: emulate_precision_casts means numerics="eager", not "fast"; leave out one')
+    if numerics is None:
+        return emulate
+    return numerics == "eager"
 
 
 def suggest(name, known) -> str:

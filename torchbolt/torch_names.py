@@ -200,7 +200,7 @@ _OPTIONS: dict[str, dict[str, str]] = {
     "accepted: kernels compute and round in one way, the same in every run": {
         "": """
             _use_fp64_for_unbacked_floats apply_gumbel_max_trick batch_invariant deterministic
-            eager_numerics.disable_ftz eager_numerics.division_rounding emulate_precision_casts
+            eager_numerics.disable_ftz eager_numerics.division_rounding
             emulate_precision_casts_on_saved_tensors use_fast_math write_are_deterministic_algorithms_enabled
         """,
         "cpp.": """

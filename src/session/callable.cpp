@@ -40,20 +40,21 @@ std::shared_ptr<observe::Ends> learned_by(PyTypeObject* type, PyObject* target, 
 }
 
 PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
-  static const char* names[] = {"target",   "fullgraph", "background",    "recompile_limit", "dynamic",
-                                "name",     "road",      "backend",       "guard_filter",    "trace",
-                                "receiver", "asked",     "memory_budget", "launch_at_once",  "measure",
-                                "tune",     nullptr};
+  static const char* names[] = {"target",          "fullgraph",      "background", "recompile_limit",
+                                "dynamic",         "name",           "road",       "backend",
+                                "guard_filter",    "trace",          "receiver",   "asked",
+                                "memory_budget",   "launch_at_once", "measure",    "tune",
+                                "rounds_as_eager", nullptr};
   PyObject *target, *dynamic = Py_None, *backend = Py_None, *guard_filter = Py_None, *receiver = Py_None;
-  PyObject *asked = Py_None, *measure = Py_None;
+  PyObject *asked = Py_None, *measure = Py_None, *rounds_as_eager = Py_None;
   int fullgraph = 0, background = 0, road = 0, launch_at_once = 0, tune = 0;
   double memory_budget = std::numeric_limits<double>::quiet_NaN();
   Py_ssize_t limit = 0;
   const char *name = "", *trace = "";
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdpOp", const_cast<char**>(names), &target,
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$ppnOsiOOsOOdpOpO", const_cast<char**>(names), &target,
                                    &fullgraph, &background, &limit, &dynamic, &name, &road, &backend,
                                    &guard_filter, &trace, &receiver, &asked, &memory_budget, &launch_at_once,
-                                   &measure, &tune))
+                                   &measure, &tune, &rounds_as_eager))
     return nullptr;
   if (receiver != Py_None && !Py_IS_TYPE(receiver, &PyMemberDescr_Type))
     return PyErr_SetString(PyExc_TypeError, "receiver is not a slot"), nullptr;
@@ -79,7 +80,8 @@ PyObject* compiled_new(PyTypeObject* type, PyObject* args, PyObject* kwargs) {
                               chosen(measure),
                               tune != 0,
                               trace,
-                              memory_budget};
+                              memory_budget,
+                              chosen(rounds_as_eager)};
   self->state = new Callable::State();
   self->state->learned = learned_by(type, target, self->receiver != nullptr);
   return reinterpret_cast<PyObject*>(self);

@@ -103,6 +103,7 @@ autograd::Budget budget_of(const Options& options) {
   autograd::Budget budget;
   if (asked <= 1) budget.share = asked;
   if (asked > 1) budget.bytes = static_cast<int64_t>(std::min(asked, 1e18));
+  budget.rounds_as_eager = options.rounds_as_eager.value_or(Settings::get().rounds_as_eager != 0);
   return budget;
 }
 

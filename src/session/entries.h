@@ -41,13 +41,14 @@ struct Options {
   std::optional<bool> dynamic;     ///< what compile() was given; null: torchbolt.config says
   std::string name;                ///< for messages; "": the target's own
   run::Road road = run::Road::compile;
-  PyRef backend;                ///< of torchbolt/backends.py, or null: ours
-  PyRef guard_filter;           ///< of torchbolt/guards.py, or null
-  bool launch_at_once = false;  ///< by CUDA graphs, where that can be done
-  std::optional<bool> measure;  ///< programs beside eager; null: TORCHBOLT_MEASURE says
-  bool tune = false;            ///< all that can be done in several ways is measured
-  std::string trace;            ///< the folder that traces of regions go to; "": there are none
-  double memory_budget;         ///< as in session/settings.h, which holds where this is not a number
+  PyRef backend;                        ///< of torchbolt/backends.py, or null: ours
+  PyRef guard_filter;                   ///< of torchbolt/guards.py, or null
+  bool launch_at_once = false;          ///< by CUDA graphs, where that can be done
+  std::optional<bool> measure;          ///< programs beside eager; null: TORCHBOLT_MEASURE says
+  bool tune = false;                    ///< all that can be done in several ways is measured
+  std::string trace;                    ///< the folder that traces of regions go to; "": there are none
+  double memory_budget;                 ///< as in session/settings.h, which holds where this is not a number
+  std::optional<bool> rounds_as_eager;  ///< numerics="eager"; null: session/settings.h says
 };
 
 /// A call was recorded again: the guard that failed, with the value it expected and the one it met.

@@ -41,6 +41,7 @@ PyObject* configure(PyObject*, PyObject* args) {
       {"dynamic_shapes", &s.dynamic_shapes},
       {"assume_static_by_default", &s.assume_static_by_default},
       {"automatic_dynamic_shapes", &s.automatic_dynamic_shapes},
+      {"numerics", &s.rounds_as_eager},
   };
   for (const auto& [known, setting] : table)
     if (known == name) {

@@ -20,6 +20,8 @@ struct Settings {
       disable{0};
   /// activation_memory_budget: up to 1 a share, above it bytes; not a number: there is none.
   std::atomic<double> memory_budget{std::numeric_limits<double>::quiet_NaN()};
+  /// numerics: is it "eager"?
+  std::atomic<int64_t> rounds_as_eager{0};
   static Settings& get();
 };
 

@@ -38,6 +38,8 @@ const std::vector<Knob>& knobs() {
        "1: first calls measure programs beside eager, and those that are slower are given up; 0: they do "
        "not; "
        "auto: they do unless TORCHBOLT_STRICT is set"},
+      {"TORCHBOLT_NUMERICS", "fast", false,
+       "eager: what torchbolt.config.numerics is at first; values of half types are rounded as in eager"},
       {"TORCHBOLT_ISA", "native", true,
        "native, amx, avx512, avx2 or scalar: the widest instructions to emit"},
       {"TORCHBOLT_DISABLE", "0", false, "1: torchbolt.compile returns its argument's own behaviour, eager"},
