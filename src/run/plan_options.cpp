@@ -13,10 +13,19 @@ constexpr double kSecondsOfMeasuring = 0.3, kSecondsOfTuning = 5;
 /// loops::PlanOptions::bytes_apart. Kernels on so much take longer than it takes to get the memory.
 constexpr int64_t kBytesApart = 2 << 20;
 
+/// Attention rounds halves between its two products, as a library does it: no code of ours in its place.
+void leave_attention(loops::PlanOptions& options) {
+  options.generates = [generates = options.generates](const loops::PlannedContraction& call) {
+    const bool of_halves = call.node.op == graph::Op::sdpa && is_half(call.node.out()->type.dtype);
+    return of_halves || !generates ? std::nullopt : generates(call);
+  };
+}
+
 loops::PlanOptions options_for(const autograd::Budget& budget) {
   loops::PlanOptions options = device::options_of_devices();
   options.bytes_apart = budget.one_block ? 0 : kBytesApart;
   options.rounds_as_eager = budget.rounds_as_eager;
+  if (budget.rounds_as_eager) leave_attention(options);
   return options;
 }
 

@@ -232,6 +232,17 @@ def test_attention_by_hand_is_not_made_one_call():
     assert (results(compiled(f), q, k, v) != f(q, k, v)).float().mean() < 0.05
 
 
+@pytest.mark.parametrize("dtype", HALVES, ids=str)
+def test_attention_is_eagers(dtype):
+    torch.manual_seed(0)
+    q, k, v = (torch.randn(2, 3, 33, 16).to(dtype) for _ in range(3))
+
+    def f(q, k, v):
+        return F.scaled_dot_product_attention(q * 0.3, k, v, is_causal=True) * v
+
+    assert torch.equal(results(compiled(f), q, k, v), f(q, k, v))
+
+
 def test_numbers_that_differ_between_calls():
     def f(x, y, s):
         return (x * s + s) / y

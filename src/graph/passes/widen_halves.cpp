@@ -7,6 +7,8 @@
 // and what is left is slower by an order of magnitude. Sums were float32 before, too, so that results are the
 // same up to the order of additions; each is rounded once, as it was. The casts become part of the kernels
 // that make the operands and read the result, and those of parameters are made once.
+//
+// Attention of halves is rounded between its two products as well: with numerics="eager" it stays as it is.
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
@@ -22,6 +24,7 @@ bool is_contraction(const Node& node) {
 bool widen_halves(Graph& g, const PassOptions& options) {
   if (!options.widens) return false;
   return rewrite(g, [&](Node* node) -> Value* {
+    if (options.rounds_as_eager && node->op == Op::sdpa) return nullptr;
     if (!is_contraction(*node) || !is_half(node->out()->type.dtype) || !options.widens(*node)) return nullptr;
     const Maker maker(g, node);
     std::vector<Value*> operands = node->operands;
