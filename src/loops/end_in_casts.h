@@ -15,8 +15,8 @@
 
 namespace bolt::loops {
 
-/// Where PlanOptions::ends_in_float says so, and no rounding is to be as in eager. The graph must be numbered; true: something changed, and it is
-/// not any more.
+/// Where PlanOptions::ends_in_float says so, and no rounding is to be as in eager. The graph must be
+/// numbered; true: something changed, and it is not any more.
 bool end_in_casts(graph::Graph& graph, const PlanOptions& options);
 
 }  // namespace bolt::loops
