@@ -201,7 +201,7 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
       run_steps(*execution, inputs, way, gone);
     };
     // Write-backs come after whatever can fail (loops/in_place.h), and after all memory was got.
-    attempt_(generators, steps, [&] { return !gone; });
+    attempt_(generators, steps, [&] { return !gone && !execution->has_written(); });
   }
   // Before there are views of them: autograd takes one that is older than the last write for out of date.
   for (const loops::PlanOutput& o : p_.plan.outputs)

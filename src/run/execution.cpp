@@ -11,6 +11,7 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <functional>
 
 #include "record/convert.h"
 #include "record/operator_facts.h"
@@ -55,6 +56,7 @@ void Execution::follow_queues() {
 void Execution::begin(Ints values, record::CallGenerators generators) {
   values_ = std::move(values);
   generators_ = std::move(generators);
+  running_ = nullptr;
   for (const auto& queue : queues_) queue->begin();
 }
 
@@ -318,6 +320,17 @@ void Execution::copy_all(std::span<const PreparedStep> steps, size_t from, size_
     for (size_t i = 0; i < targets.size(); ++i)
       if (!targets[i].is_inference()) counter(targets[i]).set_version(versions[i]);
   }
+}
+
+bool Execution::has_written() const {
+  const std::span<const PreparedStep> all = p_.steps;
+  const std::less<> before;  // a step of the fold part lies elsewhere
+  if (!running_ || before(running_, all.data()) || !before(running_, all.data() + all.size())) return false;
+  return std::ranges::any_of(all.first(static_cast<size_t>(running_ - all.data())), [&](const auto& p) {
+    const std::vector<int>& buffers = p.step->buffers;
+    return std::any_of(buffers.begin() + p.step->operand_count, buffers.end(),
+                       [&](int b) { return p_.buffer(p_.owner(b)).kind == BufferKind::Input; });
+  });
 }
 
 void Execution::run_step(const PreparedStep& p) {

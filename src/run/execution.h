@@ -66,6 +66,9 @@ class Execution {
   device::Queue& queue(size_t device) { return *queues_[device]; }
   /// The step that runs, or has raised.
   const PreparedStep* running() const { return running_; }
+  /// When a step has raised: has one before it in the program written to an input? There is nothing to be
+  /// done again then. Steps fail there for want of what only their library asks for.
+  bool has_written() const;
   const std::vector<BufferInCall>& slots() const { return slots_; }
   void put(std::vector<BufferInCall> slots) { slots_ = std::move(slots); }
   /// A buffer lies there. bind() makes no other memory for it.

@@ -53,6 +53,8 @@ class RecordedCall {
  public:
   using Tensors = std::vector<at::Tensor>;
 
+  bool has_written() const { return execution_->has_written(); }
+
   /// `before`: whose place this one takes; may be null. Results lie in its memory, so that they lie where
   /// they lay, and who reads them in place may go on.
   RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,

@@ -121,7 +121,9 @@ std::optional<std::vector<at::Tensor>> Recordings::run(
     }
   }
   say(decision.why_not);
-  auto attempt = [&](const auto& work) { return call.attempts(call.generators, work, [] { return true; }); };
+  auto attempt = [&](const auto& work) {
+    return call.attempts(call.generators, work, [&] { return !made->has_written(); });
+  };
   switch (decision.what) {
     case GraphPolicy::Do::launch: return std::nullopt;
     case GraphPolicy::Do::replay: {
