@@ -129,7 +129,6 @@ class Simulation {
     run_part(order_.forward, false);
     peak_.at = -1;
     begin_backward();
-    backward_ = true;
     peak_.last_use = run_part(order_.backward, true);
     return std::move(peak_);
   }
@@ -167,7 +166,7 @@ class Simulation {
         const bool again = backward && flow_.is_forward(entries[k]);
         if (again && fates_[static_cast<size_t>(s)] != Fate::Again)
           beside += bytes(s);
-        else
+        else if (!again || !stays_in_kernel(s, static_cast<int>(k), last_use[static_cast<size_t>(s)]))
           set_alive(s, true);
       }
       note(beside, static_cast<int>(k));
@@ -191,15 +190,17 @@ class Simulation {
 
   int64_t bytes(int s) const { return flow_.storages[static_cast<size_t>(s)].bytes; }
 
-  /// What comes again where it is read never leaves the kernel.
-  bool is_in_memory(int s) const {
+  /// What comes again right where it is read never leaves the kernel. What waits for others does: of a chain
+  /// that comes again, links that are read at other places.
+  bool stays_in_kernel(int s, int made, int last_use) const {
+    constexpr int kEntriesOfAKernel = 8;
     const Storage& storage = flow_.storages[static_cast<size_t>(s)];
-    return !backward_ || fates_[static_cast<size_t>(s)] != Fate::Again || storage.for_whole_calls;
+    return fates_[static_cast<size_t>(s)] == Fate::Again && !storage.for_whole_calls &&
+           last_use - made <= kEntriesOfAKernel;
   }
 
   void set_alive(int s, bool alive) {
     if (flow_.storages[static_cast<size_t>(s)].held || alive_[static_cast<size_t>(s)] == alive) return;
-    if (!is_in_memory(s)) return;
     alive_[static_cast<size_t>(s)] = alive;
     now_ += alive ? bytes(s) : -bytes(s);
   }
@@ -214,7 +215,6 @@ class Simulation {
   const Fates& fates_;
   const Order& order_;
   std::vector<bool> alive_, stays_;
-  bool backward_ = false;  ///< that part is being gone through
   int64_t now_ = 0;
   Peak peak_;
 };
