@@ -35,7 +35,7 @@ CLOSE = {
 
 
 def names(table):
-    unknown = pytest.mark.xfail(reason="where eager's kernel rounds is not known", strict=False)
+    unknown = pytest.mark.xfail(reason="where eager's kernel rounds is not known", strict=True)
     return [pytest.param(name, marks=[unknown] if name in UNKNOWN else []) for name in table]
 
 
