@@ -3,6 +3,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <variant>
 #include <vector>
 
 namespace bolt::loops {
@@ -15,11 +16,8 @@ namespace {
 
 bool is_zeros(const Value* v) {
   if (!v->def || v->def->op != Op::full) return false;
-  const Node* zeros = v->def;
-  if (!zeros->operands.empty()) return false;
-  const auto value = zeros->attrs.find("value");
-  return value != zeros->attrs.end() && std::holds_alternative<double>(value->second) &&
-         std::get<double>(value->second) == 0;
+  const auto* value = std::get_if<double>(&v->def->attrs.find("value")->second);
+  return value && *value == 0;
 }
 
 bool sums_into_zeros(const Value* v) {
@@ -33,10 +31,9 @@ bool scatter_onto(graph::Graph& g) {
   const std::vector<int> uses = g.use_counts();
   std::unordered_map<Value*, Value*> with;
   std::vector<Node*> gone;
-  std::vector<Node*> sums;
-  for (const auto& node : g.nodes)
-    if (node->op == Op::add) sums.push_back(node.get());
-  for (Node* sum : sums) {
+  for (const auto& node : g.nodes) {
+    Node* sum = node.get();
+    if (sum->op != Op::add) continue;
     for (const int side : {0, 1}) {
       Value *scattered = sum->operands[static_cast<size_t>(side)],
             *onto = sum->operands[1 - static_cast<size_t>(side)];
