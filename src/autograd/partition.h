@@ -6,7 +6,9 @@
 // is simulated, tensor by tensor, and where it is above what is allowed, more is computed again: what is kept
 // at the moment of the peak, and gives most bytes for its price, goes first; cuts under which memory is
 // dearer are tried too. All these plans stand in one row, each dearer and with a lower peak than those before
-// it. The row does not depend on what is allowed, so a smaller allowance never gives a higher peak.
+// it. The row does not depend on what is allowed, so a smaller allowance never gives a higher peak. Where
+// nothing is said, no more is allowed than a cut needs that minds bytes alone: what it has computed again is
+// nearly free.
 //
 // What is computed again runs once, just before its first reader.
 #pragma once

@@ -15,6 +15,7 @@
 #include "autograd/normalise_again.h"
 #include "record/copy.h"
 #include "record/operator_facts.h"
+#include "record/unary.h"
 
 namespace bolt::autograd {
 namespace {
@@ -35,13 +36,7 @@ TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
 
 Entry keep_entry(Tape& tape, TensorId from, TensorId to, int loc) {
   static const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow("torchbolt::keep", "");
-  Entry entry{op, &record::facts_of(op), tape.args->take(1), tape.args->take(1)};
-  entry.grad_mode = false;
-  entry.loc = loc;
-  entry.args[0].kind = entry.results[0].kind = Arg::Kind::Tensor;
-  entry.args[0].tensors = {from};
-  entry.results[0].tensors = {to};
-  return entry;
+  return record::unary(tape, op, from, to, loc);
 }
 
 /// A tensor that lies as `id` does, in other memory, and to which no gradient comes.

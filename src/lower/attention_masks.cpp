@@ -1,8 +1,6 @@
 // lower/attention_masks.cpp
 #include "lower/attention_masks.h"
 
-#include <c10/util/strides.h>
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -44,7 +42,6 @@ Arg tensor(TensorId id) {
   return arg;
 }
 
-/// One more tensor, like this one but contiguous memory of its own, that no entry makes yet.
 /// `like`: says the line and the mode.
 void add_clone(Tape& tape, const Entry& like, TensorId from, TensorId to) {
   Entry& entry =

@@ -3,6 +3,8 @@
 // keep their numbers.
 #pragma once
 
+#include <c10/util/strides.h>
+
 #include <algorithm>
 
 #include "record/tape.h"
@@ -48,6 +50,16 @@ inline TensorId add_like(Tape& tape, TensorId id, int storage) {
   added.input = added.producer = -1;
   added.storage = storage;
   return static_cast<TensorId>(tape.tensors.size()) - 1;
+}
+
+/// One more tensor, with the sizes of `id` and memory of its own, row by row, which no entry makes yet.
+inline TensorId add_contiguous(Tape& tape, TensorId id) {
+  const TensorId added = add_like(tape, id, count_storages(tape));
+  TensorInfo& info = tape.tensors[static_cast<size_t>(added)];
+  info.strides = Dims();
+  for (int64_t stride : c10::contiguous_strides(info.sizes)) info.strides.push_back(stride);
+  info.offset = 0;
+  return added;
 }
 
 inline void add_input(Tape& tape, TensorId id) {

@@ -4,12 +4,11 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/MemoryFormat.h>
-#include <c10/util/strides.h>
 
 #include <optional>
 
-#include "record/copy.h"
 #include "record/operator_facts.h"
+#include "record/tape.h"
 
 namespace bolt::record {
 
@@ -32,16 +31,6 @@ inline Entry clone(const Tape& tape, TensorId from, TensorId to, int loc,
   Entry entry = unary(tape, op, from, to, loc);
   if (format) entry.args[1].value = static_cast<int64_t>(*format);
   return entry;
-}
-
-/// One more tensor, with the sizes of `id` and memory of its own, row by row.
-inline TensorId add_contiguous(Tape& tape, TensorId id) {
-  const TensorId added = add_like(tape, id, count_storages(tape));
-  TensorInfo& info = tape.tensors[static_cast<size_t>(added)];
-  info.strides = Dims();
-  for (int64_t stride : c10::contiguous_strides(info.sizes)) info.strides.push_back(stride);
-  info.offset = 0;
-  return added;
 }
 
 }  // namespace bolt::record

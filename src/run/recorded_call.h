@@ -53,8 +53,6 @@ class RecordedCall {
  public:
   using Tensors = std::vector<at::Tensor>;
 
-  bool has_written() const { return execution_->has_written(); }
-
   /// `before`: whose place this one takes; may be null. Results lie in its memory, so that they lie where
   /// they lay, and who reads them in place may go on.
   RecordedCall(const Prepared& prepared, std::shared_ptr<const Sections> sections,
@@ -62,6 +60,8 @@ class RecordedCall {
 
   /// Before each of the following. Kernels' reports are heard of here.
   void begin(const GraphedCall& call);
+  /// Execution::has_written, of the call that has begun.
+  bool has_written() const { return execution_->has_written(); }
   /// Runs the call as well. Nothing: nothing was run. `queue` and `turn`: of the caller's order of work.
   /// `copied`: by input, whether the graphs are to read a copy. `copied_out`: by output, whether it is copied
   /// out of their memory.
