@@ -17,6 +17,7 @@ constexpr DeviceFacts kCpu = {
     .adds_bias_apart = false,
     .needs_aligned_rows = false,
     .likes_channels_last = false,
+    .group_widths = {.least = 0, .least_backward = 0, .most = 0},
     .convolves_in_any_order = true,
     .lays_heads_beside = false,
     .has_several_ways = false,
@@ -33,6 +34,10 @@ constexpr DeviceFacts kCuda = {
     .adds_bias_apart = true,
     .needs_aligned_rows = true,
     .likes_channels_last = true,
+    // Measured on an H200, 3x3 and bfloat16: half of the time that images in planes take, which cuDNN turns
+    // round, and a third of it where groups are not as wide and it adds zeros as well. Channels-last other
+    // widths take twice to twenty times as long, weights' gradients of 4 and of more than 128 also.
+    .group_widths = {.least = 4, .least_backward = 8, .most = 128},
     .convolves_in_any_order = false,
     .lays_heads_beside = true,
     .has_several_ways = true,

@@ -17,6 +17,12 @@ struct MachineSpeed {
   double start_ns;             ///< of a kernel
 };
 
+/// Of convolutions of groups: channels a group, powers of two from the least to the most, for which there are
+/// kernels that read channels which lie next to each other. `most` 0: for none.
+struct GroupWidths {
+  int least, least_backward, most;
+};
+
 struct DeviceFacts {
   MachineSpeed speed;
 
@@ -44,6 +50,7 @@ struct DeviceFacts {
   bool needs_aligned_rows;
   /// Convolutions read channels that lie next to each other, and turn other images round.
   bool likes_channels_last;
+  GroupWidths group_widths;
   /// Convolutions may be given their images in any order. Elsewhere some orders are slow: groups in cuDNN.
   bool convolves_in_any_order;
   /// Attention without a mask gives heads that lie beside each other.

@@ -40,6 +40,32 @@ Order heads_inside(int rank) {
   return order;
 }
 
+/// The order in which a reshape shows what lies in `order`; nothing: it puts dimensions together that do not
+/// lie one within the other.
+std::optional<Order> across_reshape(const Syms& from, const Syms& to, const Order& order) {
+  const std::vector<ReshapeGroup> groups = reshape_groups(from, to);
+  std::vector<const ReshapeGroup*> group_of(from.size());  // of what is larger than 1
+  Order shown, lies;
+  auto show = [&](const ReshapeGroup& g) {
+    for (int d = g.to_begin; d < g.to_end; ++d) shown.push_back(d);
+  };
+  for (const ReshapeGroup& g : groups) {
+    bool counts = false;
+    for (int d = g.from_begin; d < g.from_end; ++d)
+      if (!from[d].is_const(1)) group_of[d] = &g, counts = true;
+    if (!counts) show(g);
+  }
+  for (const int d : order)
+    if (group_of[d]) lies.push_back(d);
+  for (size_t i = 0; i < lies.size();) {
+    const ReshapeGroup& g = *group_of[lies[i]];
+    for (int d = g.from_begin; d < g.from_end; ++d)
+      if (group_of[d] && (i == lies.size() || lies[i++] != d)) return std::nullopt;
+    show(g);
+  }
+  return shown;
+}
+
 /// Weights of more elements are not kept in a second order beside their own.
 constexpr int64_t kMostKeptTwice = int64_t{32} << 20;
 
@@ -123,14 +149,23 @@ class Chooser {
     if (lies_in(operand, order)) return;
     operand = copied(n, operand, order);
   }
-  /// What the value is a permuted view of lies so that the view shows this order.
+  /// What the value is a view of, its dimensions permuted, parted or put together, lies so that the view
+  /// shows this order.
   void wish_to_be_shown(Value* v, Order order) {
     wish(v, order);
-    while (v->def && v->def->op == Op::permute) {
-      const std::vector<int> from = int_list(*v->def, "dims");
-      for (int& d : order) d = from[static_cast<size_t>(d)];
-      v = v->def->operands[0];
-      wish(v, order);
+    while (v->def) {
+      Value* base = v->def->operands.empty() ? nullptr : v->def->operands[0];
+      if (v->def->op == Op::permute) {
+        const std::vector<int> from = int_list(*v->def, "dims");
+        for (int& d : order) d = from[static_cast<size_t>(d)];
+      } else if (v->def->op == Op::reshape) {
+        const auto before = across_reshape(v->type.sizes, base->type.sizes, order);
+        if (!before) return;
+        order = *before;
+      } else {
+        return;
+      }
+      wish(v = base, order);
     }
   }
   static bool lies_in(const Value* v, const Order& order) {
@@ -182,7 +217,7 @@ class Chooser {
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       const bool any_order =
           std::find(free_outputs_.begin(), free_outputs_.end(), static_cast<int>(i)) != free_outputs_.end();
-      if (!any_order || view_base(g_.outputs[i].value) != g_.outputs[i].value) fix(g_.outputs[i].value);
+      if (!any_order || is_shown(g_.outputs[i].value)) fix(g_.outputs[i].value);
     }
     for (const auto& n : g_.nodes) {
       if (kind_of(n.get()) == OpKind::Extern && !follows_images(*n) && !likes_channels_last(*n))
@@ -195,6 +230,11 @@ class Chooser {
           mixes_channels_and_pixels(*n))
         fix(n->operands[0]);
     }
+  }
+  /// A view of memory; others have memory of their own.
+  static bool is_shown(const Value* v) {
+    const Value* base = view_base(v);
+    return v != base && over_base(v, base->type.strides).has_value();
   }
   void fix(const Value* v) { fixed_[v->id] = fixed_[view_base(v)->id] = 1; }
 
@@ -266,6 +306,7 @@ class Chooser {
 
   void spread(Value* v) {
     if (v->def && keeps_dimensions(*v->def)) along(*v->def, v);
+    if (v->def && v->def->op == Op::reshape) wish_to_be_shown(v, order_[v->id]);
     for (Node* user : users_[v->id]) {
       if (keeps_dimensions(*user)) along(*user, v);
       if (kind_of(user) == OpKind::View) behind(*user);
@@ -277,6 +318,13 @@ class Chooser {
     Type shown = view.out()->type;
     const Value* base = view_base(view.out());
     std::optional<StridedView> strided = over_base(view.out(), base->type.strides);
+    if (view.op == Op::reshape && !strided) {
+      // It is not shown but copied, at best without turning anything round.
+      const Value* from = view.operands[0];
+      if (const auto order = across_reshape(from->type.sizes, shown.sizes, order_[from->id]))
+        wish(view.out(), *order);
+      return;
+    }
     if (order_[base->id].empty() || !strided) return;
     shown.strides = strided->strides;
     if (!is_dense(shown)) return;

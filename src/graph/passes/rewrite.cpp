@@ -8,6 +8,13 @@
 namespace bolt::graph {
 
 bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule) {
+  return rewrite_results(g, [&](Node* node) {
+    Value* v = rule(node);
+    return v && v != node->out() ? std::vector{v} : std::vector<Value*>();
+  });
+}
+
+bool rewrite_results(Graph& g, const std::function<std::vector<Value*>(Node*)>& rule) {
   std::unordered_map<Value*, Value*> with;
   for (auto it = g.nodes.begin(); it != g.nodes.end(); ++it) {
     Node* node = it->get();
@@ -15,12 +22,13 @@ bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule) {
     if (!with.empty())
       for (Value*& operand : node->operands)
         if (auto found = with.find(operand); found != with.end()) operand = found->second;
-    Value* v = rule(node);
-    if (!v || v == node->out()) continue;
-    const Type &from = node->out()->type, &to = v->type;
-    BOLT_CHECK(from.sizes == to.sizes && from.dtype == to.dtype, "a rewrite gives ", to.str(), " for ",
-               describe(*node));
-    with[node->out()] = v;
+    const std::vector<Value*> made = rule(node);
+    for (size_t i = 0; i < made.size(); ++i) {
+      const Type &from = node->out(static_cast<int>(i))->type, &to = made[i]->type;
+      BOLT_CHECK(from.sizes == to.sizes && from.dtype == to.dtype, "a rewrite gives ", to.str(), " for ",
+                 describe(*node));
+      with[node->out(static_cast<int>(i))] = made[i];
+    }
   }
   if (with.empty()) return false;
   for (Output& out : g.outputs)

@@ -49,6 +49,8 @@ class Maker {
 /// sizes and element type) takes the place of the node's only result; nullptr keeps the node. Nodes made on
 /// the way are not visited. Nodes without uses are removed at the end. True when anything was replaced.
 bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule);
+/// The same for nodes of several results: as many values as these, or none to keep the node.
+bool rewrite_results(Graph& g, const std::function<std::vector<Value*>(Node*)>& rule);
 
 /// The number in a `scalar` node; nothing for anything else and for unknown sizes.
 std::optional<double> scalar_of(const Value* v);
