@@ -495,13 +495,13 @@ std::vector<int> dense_order(const Type& t) {
   return order;
 }
 
-// Eager's habit: the result of a pointwise operation, a convolution or a pool lies as its first full operand
-// does.
+// Eager's habit: the result of a pointwise operation, a convolution, a pool or a border lies as its first
+// full operand does.
 Syms result_strides(const NodeInMaking& s, const Sizes& sizes) {
   OpKind kind = op_info(s.op).kind;
   bool follows = kind == OpKind::Pointwise || s.op == Op::conv || s.op == Op::avg_pool ||
                  s.op == Op::max_pool || s.op == Op::adaptive_avg_pool || s.op == Op::batch_norm ||
-                 s.op == Op::upsample_nearest;
+                 s.op == Op::upsample_nearest || s.op == Op::pad;
   if (!follows) return contiguous_strides(sizes);
   for (const Value* v : s.operands) {
     bool full = kind == OpKind::Pointwise ? v->type.sizes == sizes : v == s.operands[0];

@@ -43,6 +43,7 @@ const std::vector<Pass>& passes() {
       {"pad_products", asks_nothing<pad_products>,
        "products whose rows begin between two accesses of a device: padded"},
       {"widen_halves", widen_halves, "contractions of half precision where float32 is faster: of float32"},
+      {"pools", asks_nothing<pools>, "pools of small windows, where a device computes them by kernels"},
       {"decompose", asks_nothing<decompose>, "composites become pointwise operations and reductions"},
   };
   return table;
@@ -54,7 +55,7 @@ const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = {
       "empty",        "canonicalize", "constant_fold",   "cse",        "fold_batch_norm",
       "convolutions", "pad_groups",   "match_attention", "match_gelu", "fold_masks",
-      "fuse_linear",  "pad_products", "widen_halves",    "decompose",
+      "fuse_linear",  "pad_products", "widen_halves",    "pools",      "decompose",
       "empty",        "canonicalize", "constant_fold",   "cse",        "dce"};
   return order;
 }

@@ -61,6 +61,7 @@ BOLT_API bool match_attention(Graph& g, const PassOptions& options);
 BOLT_API bool match_gelu(Graph& g, const PassOptions& options);
 BOLT_API bool pad_products(Graph& g);
 BOLT_API bool pad_groups(Graph& g);
+BOLT_API bool pools(Graph& g);
 BOLT_API bool widen_halves(Graph& g, const PassOptions& options);
 BOLT_API bool fold_masks(Graph& g);
 /// What can be told of an attention mask from how it is made.
