@@ -228,9 +228,12 @@ class Assigner {
       if (n->outputs.size() != 1 || kind_of(n.get()) != OpKind::Pointwise) continue;
       const Value* v = n->out();
       const size_t readers = readers_of(v);
-      if (readers <= 1 || lying.made_by[v->id] < 0) continue;
-      if (is_cheap(*n) || widens(*n))
+      if (lying.made_by[v->id] < 0) continue;
+      // One reader is merged with what it reads, or not: then the narrower value is stored.
+      if (widens(*n) || (readers > 1 && is_cheap(*n)))
         f_.usage.role[v->id] = Role::Free;
+      else if (readers <= 1)
+        continue;
       else if (const auto again = made_of_narrower(v, readers, lying))
         for (const Node* m : again->nodes) f_.usage.role[m->out()->id] = Role::Free;
     }
