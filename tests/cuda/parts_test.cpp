@@ -182,6 +182,14 @@ TEST(CudaParts, CutSeveralDimensionsWhereOneIsTooShort) {
   EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 16);
 }
 
+// By itself a sum of planes has a block for each; with what is stored for each pixel it has two in all.
+TEST(CudaParts, AreAskedOfTheWholeKernel) {
+  const Kernel kernel = read_kernels("columns.ir").at(7);
+  const Parts all = parts(loops::normalise(kernel));
+  ASSERT_EQ(all.list.size(), 2u);
+  EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 128);
+}
+
 // Fewer rows than a chunk is rounded up to: then it is all of them.
 TEST(CudaParts, AChunkIsNoLongerThanItsDimension) {
   const Kernel kernel = read_kernels("columns.ir").at(6);

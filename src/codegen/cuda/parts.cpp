@@ -22,6 +22,7 @@ namespace {
 constexpr int64_t kEnoughBlocks = 128;   // about one a multiprocessor of a large device
 constexpr int64_t kWantedBlocks = 1024;  // of chunks: several a multiprocessor, so that they end together
 constexpr int64_t kLeastRows = 128;  // of a chunk of columns: partial results are a small part of the input
+constexpr int64_t kFewRows = 32;
 constexpr int64_t kLeastElements = 8192;  // of a chunk of a row
 constexpr int64_t kChunksOfUnknown = 256;
 
@@ -227,11 +228,21 @@ class Splitter {
     const Expr& first = expr(group[0]);
     for (ExprId id : group)
       if (loops::is_arg_reduce(expr(id).reduce_op) || expr(id).dims != first.dims) return {};
-    const Schedule s = schedule(alone(group), options_);
+    const Schedule s = fewest_blocks(group);
     if (!s.blocks.is_const() || s.blocks.value() >= kEnoughBlocks || !options_.split) return {};
     const Sym length = points(first.reduce_dims), all = length * points(first.dims);
     if (all.is_const() && all.value() < kWorthElements) return {};
     return cut(first.reduce_dims, s.way == Mapping::Columns, s.blocks.value(), length);
+  }
+
+  /// How the group would be computed. With what else the kernel makes of each element it may go another way,
+  /// by fewer blocks: columns, where the sums alone read what lies in rows.
+  Schedule fewest_blocks(const std::vector<ExprId>& group) const {
+    Schedule s = schedule(alone(group), options_);
+    if (several_ || !out_.list.empty() || pending_ > group.size()) return s;
+    Schedule whole = schedule(k_, options_);
+    if (!s.blocks.is_const() || !whole.blocks.is_const()) return s;
+    return whole.blocks.value() < s.blocks.value() ? whole : s;
   }
 
   /// The outermost reduced dimension that is long enough, so that what is read stays in long runs, or else
@@ -255,7 +266,10 @@ class Splitter {
     const int64_t multiple = columns ? 8 : last ? 512 : 1;
     if (!n.is_const())
       return {{{dim, kChunksOfUnknown, ceildiv(n, kChunksOfUnknown * multiple) * Sym(multiple)}}};
-    const int64_t least_elements = columns ? kLeastRows : kLeastElements;
+    int64_t least_elements = columns ? kLeastRows : kLeastElements;
+    // Of few rows chunks may be shorter, before much of the device is idle.
+    if (columns && length.is_const() && length.value() / kLeastRows * blocks < kEnoughBlocks)
+      least_elements = kFewRows;
     std::vector<Cut> cuts = n.value() < wanted ? single_indices(reduced, dim, wanted, length, least_elements)
                                                : std::vector<Cut>();
     const int64_t chunks = Chunks{cuts}.count().value();
