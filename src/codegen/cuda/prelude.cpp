@@ -36,6 +36,32 @@ BOLT void store_whole(void* to, unsigned v) { asm volatile("st.global.u32 [%0], 
 BOLT void store_whole(void* to, unsigned short v) {
   asm volatile("st.global.u16 [%0], %1;" ::"l"(to), "h"(v) : "memory");
 }
+// Read if wanted, else left as it is: an instruction that is not executed where a branch would have the values
+// it jumps over wait for each other.
+BOLT void load_if(bool wanted, const void* from, uint4& v) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %5, 0;\n @p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+               : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+               : "l"(from), "r"(unsigned(wanted))
+               : "memory");
+}
+BOLT void load_if(bool wanted, const void* from, uint2& v) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %3, 0;\n @p ld.global.v2.u32 {%0, %1}, [%2];\n}"
+               : "+r"(v.x), "+r"(v.y)
+               : "l"(from), "r"(unsigned(wanted))
+               : "memory");
+}
+BOLT void load_if(bool wanted, const void* from, unsigned& v) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n @p ld.global.u32 %0, [%1];\n}"
+               : "+r"(v)
+               : "l"(from), "r"(unsigned(wanted))
+               : "memory");
+}
+BOLT void load_if(bool wanted, const void* from, unsigned short& v) {
+  asm volatile("{\n .reg .pred p;\n setp.ne.u32 p, %2, 0;\n @p ld.global.u16 %0, [%1];\n}"
+               : "+h"(v)
+               : "l"(from), "r"(unsigned(wanted))
+               : "memory");
+}
 BOLT float from_f16(f16 v) {
   float r;
   asm("cvt.f32.f16 %0, %1;" : "=f"(r) : "h"(v));
@@ -149,6 +175,20 @@ BOLT pack<T, N> all_of(T v) {
   pack<T, N> p;
 #pragma unroll
   for (int i = 0; i < N; ++i) p.at[i] = v;
+  return p;
+}
+
+// Where they are not wanted, none is read.
+template <int N, typename T>
+BOLT pack<T, N> get_if(bool wanted, const T* from, T otherwise) {
+  pack<T, N> p = all_of<N>(otherwise);
+  if (sizeof(p) == 8) load_if(wanted, from, reinterpret_cast<uint2&>(p));
+  if (sizeof(p) == 4) load_if(wanted, from, reinterpret_cast<unsigned&>(p));
+  if (sizeof(p) == 2) load_if(wanted, from, reinterpret_cast<unsigned short&>(p));
+  if (sizeof(p) == 1 && wanted) p.at[0] = from[0];
+#pragma unroll
+  for (int i = 0; i < int(sizeof(p)) / 16; ++i)
+    load_if(wanted, reinterpret_cast<const uint4*>(from) + i, reinterpret_cast<uint4*>(&p)[i]);
   return p;
 }
 

@@ -98,13 +98,16 @@ std::string CudaValues::load(ExprId id) const {
   const std::string b = "b" + str(e.buffer), at = position(e.index, e.gather), n = str(s_.vector);
   const std::string fill = constant(e.dtype, e.fill, static_cast<int64_t>(e.fill));
   if (!wide(id)) {
-    const std::string value = from_memory(e.dtype, b + "[" + at + "]");
-    return e.mask == kNone ? value : ref(e.mask) + " ? " + value + " : " + fill;
+    if (e.mask == kNone) return from_memory(e.dtype, b + "[" + at + "]");
+    return from_memory(e.dtype, "get_if<1>(" + ref(e.mask) + ", " + b + " + " + at + ", " +
+                                    memory_type(e.dtype) + "(" + to_memory(e.dtype, fill) + ")).at[0]");
   }
   std::string value = s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
                                  : "get<" + n + ">(" + b + " + " + at + ")";
   if (e.mask == kNone) return value;
-  return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + to_memory(e.dtype, fill) + ")";
+  const std::string otherwise = memory_type(e.dtype) + "(" + to_memory(e.dtype, fill) + ")";
+  if (!s_.shifted) return "get_if<" + n + ">(" + ref(e.mask) + ", " + b + " + " + at + ", " + otherwise + ")";
+  return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + otherwise + ")";
 }
 
 std::string CudaValues::running(ExprId id) const {

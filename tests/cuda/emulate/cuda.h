@@ -136,6 +136,10 @@ inline T atomicCAS(T* at, T expected, T wanted) {
 // ---- the prelude's instructions
 
 #define BOLT_INSTRUCTIONS
+template <typename T>
+void load_if(bool wanted, const void* from, T& v) {
+  if (wanted) v = *static_cast<const T*>(from);
+}
 inline void store_whole(void* to, uint4 v) { *static_cast<uint4*>(to) = v; }
 inline void store_whole(void* to, uint2 v) { *static_cast<uint2*>(to) = v; }
 inline void store_whole(void* to, unsigned v) { *static_cast<unsigned*>(to) = v; }

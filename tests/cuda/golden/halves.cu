@@ -6,9 +6,9 @@ bolt_neg_pad_add_0(const bf16* b0, bf16* b1, unsigned count) {
   const i64 d0 = at / 64;
   const i64 d1_at = at % 64;
   const bool v2 = i64(d1_at) < 32ll;
-  const pack<bf16, 8> x4 = v2 ? get<8>(b0 + ((d0 * 64) + d1_at + 32)) : all_of<8>(to_bf16(0.0f));
+  const pack<bf16, 8> x4 = get_if<8>(v2, b0 + ((d0 * 64) + d1_at + 32), bf16(to_bf16(0.0f)));
   const bool v7 = !v2;
-  const pack<bf16, 8> x8 = v7 ? get<8>(b0 + ((d0 * 64) + d1_at + (-32))) : all_of<8>(to_bf16(0.0f));
+  const pack<bf16, 8> x8 = get_if<8>(v7, b0 + ((d0 * 64) + d1_at + (-32)), bf16(to_bf16(0.0f)));
   pack<bf16, 8> y0;
 #pragma unroll
   for (int e = 0; e < 8; ++e) {

@@ -1,6 +1,6 @@
 // one block per row, 8 elements per access, row held in registers; 32 blocks of 128 threads
 extern "C" __global__ void __launch_bounds__(128)
-bolt_norm_0(const bf16* b0, const bf16* b1, const bf16* b2, const bf16* b3, bf16* b4, bf16* b5, unsigned count) {
+bolt_add_norm_0(const bf16* b0, const bf16* b1, const bf16* b2, const bf16* b3, bf16* b4, bf16* b5, unsigned count) {
   const int lane = threadIdx.x;
   const unsigned row = blockIdx.x;
   const i64 d0 = row;

@@ -21,7 +21,7 @@ bolt_pad_exp_where_0(const u8* b0, const float* b1, float* b2, unsigned count) {
     const bool v7 = v5 < 2ll;
     const bool v8 = !v7;
     const bool v9 = bool(v4 & v8);
-    const float v11 = v9 ? b1[((d0 * 40) + d1 + (-42))] : 0.0f;
+    const float v11 = get_if<1>(v9, b1 + ((d0 * 40) + d1 + (-42)), float(0.0f)).at[0];
     const float v12 = v9 ? v11 : 0.5f;
     const float v13 = expf(v12);
     const float v14 = (x0.at[e] != 0) ? v13 : v12;
