@@ -412,7 +412,24 @@ class Builder {
     }
     ExprId fill = number(n, "value", n.out()->type.dtype);
     if (is_false(inside)) return fill;
-    return choose(inside, eval(n.operands[0], at, list_.land(mask, inside)), fill);
+    const ExprId guard = list_.land(mask, inside), there = eval(n.operands[0], at, guard);
+    if (const ExprId read = read_or(there, guard, list_[fill]); read != kNone) return read;
+    return choose(inside, there, fill);
+  }
+  /// A guarded read, perhaps widened, as one that gives the number where it reads nothing. kNone: it is
+  /// something else, or of a type that may not have this number.
+  ExprId read_or(ExprId there, ExprId guard, const Expr& number) {
+    Expr read = list_[there];
+    if (read.kind == ExprKind::Cast && is_float(read.dtype) && is_float(list_[read.args[0]].dtype)) {
+      const ExprId narrow = read_or(read.args[0], guard, number);
+      return narrow == kNone ? kNone : list_.cast(read.dtype, narrow);
+    }
+    if (read.kind != ExprKind::Load || guard == kNone || read.mask != guard || number.kind != ExprKind::Const)
+      return kNone;
+    const double value = is_float(number.dtype) ? number.value : static_cast<double>(number.ivalue);
+    if (value != 0 && !std::isinf(value)) return kNone;
+    read.fill = value;
+    return list_.add(std::move(read));
   }
 
   ExprId slice_scatter(const Node& n, const Index& index, ExprId mask) {

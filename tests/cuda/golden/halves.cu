@@ -7,19 +7,18 @@ bolt_neg_pad_add_0(const bf16* b0, bf16* b1, unsigned count) {
   const i64 d1_at = at % 64;
   const bool v2 = i64(d1_at) < 32ll;
   const pack<bf16, 8> x4 = get_if<8>(v2, b0 + ((d0 * 64) + d1_at + 32), bf16(to_bf16(0.0f)));
-  const bool v7 = !v2;
-  const pack<bf16, 8> x8 = get_if<8>(v7, b0 + ((d0 * 64) + d1_at + (-32)), bf16(to_bf16(0.0f)));
+  const bool v6 = !v2;
+  const pack<bf16, 8> x7 = get_if<8>(v6, b0 + ((d0 * 64) + d1_at + (-32)), bf16(to_bf16(0.0f)));
   pack<bf16, 8> y0;
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const float v5 = from_bf16(x4.at[e]);
-    const float v6 = v2 ? v5 : 0.0f;
-    const float v9 = from_bf16(x8.at[e]);
-    const float v10 = -v9;
-    const float v11 = v7 ? v10 : 0.0f;
-    const float v12 = v6 + v11;
-    const bf16 v13 = to_bf16(v12);
-    y0.at[e] = v13;
+    const float v8 = from_bf16(x7.at[e]);
+    const float v9 = -v8;
+    const float v10 = v6 ? v9 : 0.0f;
+    const float v11 = v5 + v10;
+    const bf16 v12 = to_bf16(v11);
+    y0.at[e] = v12;
   }
   put(b1 + ((d0 * 64) + d1_at), y0);
 }
