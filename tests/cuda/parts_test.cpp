@@ -190,6 +190,17 @@ TEST(CudaParts, AreAskedOfTheWholeKernel) {
   EXPECT_GE(schedule(all.list[0].kernel).blocks.value(), 128);
 }
 
+// A value that is stored and made of three others is read by the parts behind the first one.
+TEST(CudaParts, ReadWhatAnEarlierOneStored) {
+  const Kernel kernel = read_kernels("rows_and_columns.ir").back();
+  const Parts all = parts(loops::normalise(kernel));
+  ASSERT_EQ(all.list.size(), 5u);
+  for (size_t i : {2u, 4u}) {
+    EXPECT_EQ(std::ranges::count(all.list[i].buffers, 3), 1) << i;
+    for (int operand : {0, 1, 2}) EXPECT_EQ(std::ranges::count(all.list[i].buffers, operand), 0) << i;
+  }
+}
+
 // Fewer rows than a chunk is rounded up to: then it is all of them.
 TEST(CudaParts, AChunkIsNoLongerThanItsDimension) {
   const Kernel kernel = read_kernels("columns.ir").at(6);

@@ -155,6 +155,7 @@ class Splitter {
  public:
   Splitter(Kernel k, const ScheduleOptions& options) : k_(std::move(k)), options_(options) {
     known_.assign(k_.exprs.size(), -1);
+    lies_.assign(k_.exprs.size(), nullptr);
   }
 
   Parts run() {
@@ -165,11 +166,13 @@ class Splitter {
         keep(group, reduce_whole(group));
       } else {
         const Stores stores = ending(group);
-        const std::vector<size_t> partial = reduce_chunks(group, chunks, stores.at_once);
+        const std::vector<const loops::Store*> first = stores.ends ? stores.at_once : read_later(group);
+        const std::vector<size_t> partial = reduce_chunks(group, chunks, first);
         if (stores.ends) {
           out_.list.push_back(last_over_chunks(group, partial, chunks, stores.late));
           return std::move(out_);
         }
+        for (const loops::Store* s : first) lies_[static_cast<size_t>(s->value)] = s;
         keep(group, reduce_partial(group, partial, chunks));
       }
     }
@@ -333,6 +336,14 @@ class Splitter {
   }
   void load_known(Copy& c, std::function<Sym(int)> dim) const {
     c.given = [this, dim = std::move(dim)](Copy& to, ExprId id) {
+      if (const loops::Store* s = lies_[static_cast<size_t>(id)]) {
+        Expr e{};
+        e.kind = ExprKind::Load;
+        e.dtype = expr(id).dtype;
+        e.buffer = to.buffer(s->buffer);
+        e.index = to.index(s->index);
+        return to.kernel().add(std::move(e));
+      }
       const int scratch = known_[static_cast<size_t>(id)];
       if (scratch < 0) return kNone;
       return load(to, static_cast<size_t>(scratch), expr(id).dtype, scratch_index(expr(id), 0, dim));
@@ -446,6 +457,7 @@ class Splitter {
     }
     Stores found{true, {}, {}};
     for (const loops::Store& s : k_.stores) {
+      if (is_stored(s)) continue;
       uint32_t dims = k_.varies(s.index);
       bool late = false;
       each_operand(s, [&](ExprId id) {
@@ -459,6 +471,42 @@ class Splitter {
     }
     return found;
   }
+  bool is_stored(const loops::Store& s) const { return lies_[static_cast<size_t>(s.value)] == &s; }
+
+  /// What the kernel stores of each element anyway, made of more bytes than it has on the way to the group's
+  /// results: stored at once, the parts behind read it instead of all that, as a sum of nine places.
+  std::vector<const loops::Store*> read_later(const std::vector<ExprId>& group) const {
+    std::vector<char> asked(k_.exprs.size(), 0);
+    for (ExprId id : group) asked[static_cast<size_t>(id)] = 1;
+    for (size_t i = k_.exprs.size(); i-- > 0;)
+      if (asked[i]) each_operand(k_.exprs[i], [&](ExprId a) { asked[static_cast<size_t>(a)] = 1; });
+    uint32_t all = 0;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (!size(d).is_const(1)) all |= 1u << d;
+    std::vector<const loops::Store*> found;
+    for (const loops::Store& s : k_.stores) {
+      const Expr& value = expr(s.value);
+      if (!asked[static_cast<size_t>(s.value)] || lies_[static_cast<size_t>(s.value)] || value.dims != all ||
+          k_.varies(s.index) != all || s.mask != kNone || !s.gather.empty() || s.into != loops::Into::Over ||
+          reads(s.buffer))
+        continue;
+      if (bytes_of_elements(s.value, all) > dtype_bytes(value.dtype)) found.push_back(&s);
+    }
+    return found;
+  }
+  /// That one element of the value is read of.
+  int64_t bytes_of_elements(ExprId value, uint32_t all) const {
+    std::vector<char> asked(k_.exprs.size(), 0);
+    asked[static_cast<size_t>(value)] = 1;
+    int64_t bytes = 0;
+    for (size_t i = static_cast<size_t>(value) + 1; i-- > 0;) {
+      const Expr& e = k_.exprs[i];
+      if (!asked[i] || known(static_cast<ExprId>(i))) continue;
+      if (e.kind == ExprKind::Load && k_.varies(e.index) == all) bytes += dtype_bytes(e.dtype);
+      if (!lies_[i]) each_operand(e, [&](ExprId a) { asked[static_cast<size_t>(a)] = 1; });
+    }
+    return bytes;
+  }
   bool reads(int buffer) const {
     return std::any_of(k_.exprs.begin(), k_.exprs.end(),
                        [&](const Expr& e) { return e.kind == ExprKind::Load && e.buffer == buffer; });
@@ -471,7 +519,8 @@ class Splitter {
   }
   Part last() const {
     Copy c = same_space();
-    for (const loops::Store& s : k_.stores) c.store(s);
+    for (const loops::Store& s : k_.stores)
+      if (!is_stored(s)) c.store(s);
     return c.done();
   }
 
@@ -482,7 +531,8 @@ class Splitter {
 
   const Kernel k_;
   const ScheduleOptions& options_;
-  std::vector<int> known_;  // by expression: the scratch that holds it, or -1
+  std::vector<int> known_;                 // by expression: the scratch that holds it, or -1
+  std::vector<const loops::Store*> lies_;  // by expression: the store by which an earlier part has left it
   bool several_ = false;
   size_t pending_ = 0;
   Parts out_;
