@@ -281,28 +281,35 @@ int64_t kept_bytes(const Kernel& k, const Sweeps& sweeps) {
 }
 
 /// What would be kept of an element, were the row held in shared memory.
-int64_t bytes_to_hold(const Kernel& k, Schedule s) {
+int64_t bytes_to_hold(const Kernel& k, Schedule s, bool functions) {
   s.in_shared = true;
+  s.holds_functions = functions;
   return kept_bytes(k, plan_sweeps(k, s));
 }
 
-/// A row that registers do not hold: in the shared memory of one block, or of a cluster's.
+/// A row that registers do not hold: in the shared memory of one block, or of a cluster's. What functions
+/// give (logits behind a tanh) takes more room than what they read, and is not computed in each sweep.
 void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t length, Schedule* s) {
   const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
     return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
   });
   if (reducing_sweeps(k, *s) + stores_row < 2) return;  // it is read once
-  const int64_t held = bytes_to_hold(k, *s);
-  if (!held) return;  // each sweep reads something else
-  const int64_t bytes = held * length + kMaxThreads * 16;
-  int cluster = 1;
-  while (cluster < most_blocks(options.capability) && bytes / cluster > kRoomOfThree) cluster *= 2;
-  if (bytes / cluster > shared_limit(options.capability)) return;
-  s->in_shared = true;
-  if (bytes / cluster > kRoomOfTwo) s->threads *= 2;  // alone on its multiprocessor
-  s->cluster = cluster;
-  s->group = s->threads * cluster;
-  s->blocks = s->count * Sym(cluster);
+  auto hold = [&](bool functions) {
+    const int64_t held = bytes_to_hold(k, *s, functions);
+    if (!held) return false;  // each sweep reads something else
+    const int64_t bytes = held * length + kMaxThreads * 16;
+    int cluster = 1;
+    while (cluster < most_blocks(options.capability) && bytes / cluster > kRoomOfThree) cluster *= 2;
+    if (bytes / cluster > shared_limit(options.capability)) return false;
+    s->in_shared = true;
+    s->holds_functions = functions;
+    if (bytes / cluster > kRoomOfTwo) s->threads *= 2;  // alone on its multiprocessor
+    s->cluster = cluster;
+    s->group = s->threads * cluster;
+    s->blocks = s->count * Sym(cluster);
+    return true;
+  };
+  if (!hold(true)) hold(false);
 }
 
 /// Rows of fewer elements than a warp's threads take few times are a warp's.

@@ -7,6 +7,7 @@
 
 #include "codegen/cuda/schedule.h"
 #include "loops/analysis.h"
+#include "loops/kernel_ops.h"
 
 namespace bolt::codegen::cuda {
 
@@ -17,6 +18,8 @@ using loops::Kernel;
 using loops::kNone;
 
 namespace {
+
+constexpr int kManyInstructions = 32;  // tanh, erf, logarithms; not an exponential
 
 /// The maximum m that a sum of exp(x - m) over the same elements x subtracts, or kNone.
 ExprId largest_in(const Kernel& k, const Expr& sum) {
@@ -105,10 +108,16 @@ class Planner {
   /// that is one for the whole vector is cheap too.
   bool may_keep(ExprId id) const {
     const ExprKind kind = expr(id).kind;
-    if (s_.in_shared) return is_of_one_row(k_, s_, expr(id));
+    if (s_.in_shared)
+      return is_of_one_row(k_, s_, expr(id)) && (kind == ExprKind::Load || is_held_function(expr(id)));
     if (!s_.held || kind == ExprKind::Const || kind == ExprKind::Index || kind == ExprKind::Cast)
       return false;
     return s_.vector == 1 || !is_same_in_vector(k_, s_, id);
+  }
+
+  /// More instructions than it takes to store it and to read it again, if it is so wide.
+  bool is_held_function(const Expr& e) const {
+    return s_.holds_functions && e.kind == ExprKind::Op && loops::instructions(e.op) >= kManyInstructions;
   }
 
   Sweep make(int level, bool stores, const std::vector<bool>& computed, std::vector<bool>* kept) const {
@@ -164,7 +173,7 @@ uint32_t element_dims(const Kernel& k, const Schedule& s) {
 }
 
 bool is_of_one_row(const Kernel& k, const Schedule& s, const Expr& e) {
-  if (e.kind != ExprKind::Load || !(e.dims >> s.inner & 1)) return false;
+  if (!(e.dims >> s.inner & 1)) return false;
   const uint32_t others = ((1u << k.dims.size()) - 1) & ~element_dims(k, s);
   return others == 0 || (e.dims & others);
 }

@@ -33,7 +33,7 @@ struct Sweeps {
 /// Dimensions that the elements of a sweep vary over; the others are one row's.
 uint32_t element_dims(const loops::Kernel& k, const Schedule& s);
 
-/// Is it loaded along the row, and by this row alone? What all rows read comes from a cache.
+/// Does it vary along the row, and is it this row's alone? What all rows read comes from a cache.
 bool is_of_one_row(const loops::Kernel& k, const Schedule& s, const loops::Expr& e);
 
 /// How many sweeps over elements there are before one that only stores.
