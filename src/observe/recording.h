@@ -6,6 +6,9 @@
 // base would read something outside without asking (attributes, function fields), the read is done here,
 // through World.
 //
+// What is asked in between about numbers, texts and random draws (is this one followed, can that be made
+// later?) are functions in values/ and ends/expectations.h, which take the recording.
+//
 // The region ends at the first thing that must not be repeated from a recording: an unknown C function,
 // tensor data given to Python. Then the frames are described as recipes, and from there on every method is
 // the base's.
@@ -190,13 +193,6 @@ class Recording final : public interp::Semantics {
   void touch_operand(Frame& frame, PyObject* operand);
   PyObject* note_result(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
                         PyObject* kwnames, PyObject* result);
-  bool note_end_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                      const std::vector<PyObject*>& all);
-  bool note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                       const std::vector<PyObject*>& all);
-  bool note_set_write(const CFunction& row, const std::vector<PyObject*>& all);
-  void note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames);
-  void note_update(const std::vector<PyObject*>& all, PyObject* kwnames);
   PyObject* ask(PyObject* function, PyObject* const* args, size_t nargs);
   PyObject* call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
   /// PyObject_Vectorcall while watching for Python code that CPython runs behind our back.
@@ -233,84 +229,19 @@ class Recording final : public interp::Semantics {
   void begins_in(const Frame& innermost);
 
  private:
-  // late.cpp: null without an exception: the operation is not one of these
-  bool can_show(PyObject* tensor);
-  PyObject* late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec);
-  PyObject* late_join(PyObject* text, PyObject* const* items, Py_ssize_t n);
-  /// Is it, or does it hold, a late value or an open number?
-  bool shows_late(PyObject* object) const;
-  bool can_interpolate(PyObject* const* items, Py_ssize_t n) const;
-  PyObject* late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n, PyObject* args);
-  PyObject* late_operation(int kind, PyObject* left, PyObject* right);
-  PyObject* late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
-  /// `result` of a native call whose size is data: it becomes late. False: the region must end.
-  bool late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
-                     PyObject* result, const Frame& frame);
   interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);
-  enum class ShownAs : uint8_t;
-  ShownAs shown_as(PyObject* arg, bool as_text, int depth = 4);
-  std::vector<ShownAs> all_shown_as(PyObject* const* args, size_t nargs, PyObject* kwnames, bool as_text);
-  PyRef delayed_argument(Frame& frame, PyObject* arg, ShownAs how);
-  PyRef delayed_copy(Frame& frame, PyObject* container);
-  bool show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-            PyObject** result);
-  bool delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-             bool as_text, PyObject** result);
-  // number_operations.cpp, number_calls.cpp: operations on numbers that differ between calls. *handled: the
-  // result is the operation's.
-  PyObject* size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
-  void use_others(const std::vector<PyObject*>& numbers);
-  PyObject* expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
-  // expectations.cpp
-  /// Does the instruction in progress give this answer to a question whose other answer is an error?
-  bool expects(const Frame& frame, bool answer) const;
-  bool expect_truth(Frame& frame, PyObject* tensor, bool answer);
-  bool expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer);
   /// What `take` gives of a tensor that belongs to the model: numbers that guards know, as of the class `as`
   /// (null: what item() gives). Null without an exception: it is none of those.
   PyObject* model_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), PyObject* as);
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
-  PyObject* early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
-                       PyObject* self, PyObject* kwnames);
   /// C code will take items out of `iterable`: what a map or filter in it calls reads the numbers in them.
   void use_unseen(PyObject* iterable);
   /// The next item of such a map or filter, whose function is called by us. Null and not handled: it is none.
   PyObject* next_seen(Frame& frame, PyObject* iterator, bool* handled);
   /// All of its items as a list, if it is one. False with an exception.
   bool gather(Frame& frame, PyObject* iterable, PyRef& items);
-  PyObject* item_by_number(Frame& frame, PyObject* sequence, PyObject* key);
-  PyObject* number_in_range(PyObject* range, PyObject* key);
-  PyObject* one_of_numbers(Frame& frame, PyObject* sequence, PyObject* key);
-  PyObject* draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames);
-  PyObject* draw_list(PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames);
-  PyObject* number_unary(Frame& frame, interp::Unary op, PyObject* value);
-  PyObject* number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all, bool* handled);
-  PyObject* call_of_items(Frame& frame, PyObject* callable, PyObject* sequence, bool* handled);
   PyObject* numpy_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                        PyObject* kwnames);
-  PyObject* open_sum(const std::vector<PyObject*>& items, PyObject* sum);
-  PyObject* reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
-                      bool* handled);
-  PyObject* size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled);
-  PyObject* tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
-                                std::vector<PyObject*> all, int at, const PyRef& numbers);
-  PyObject* tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
-                        const std::vector<PyObject*>& all);
-  PyRef with_list_indices(PyObject* tensor, PyObject* key);
-  bool holds_list_tensor(PyObject* data, int dims);
-  PyRef left_of_list(PyRef tensor, const Window& window);
-  PyRef with_list_tensors(Frame& frame, PyObject* data, int dims);
-  /// A tensor made of lists that differ between calls. Null without an exception: not here.
-  PyObject* list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
-                             PyObject* kwnames);
-  PyObject* size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
-                      size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all, bool* handled);
-  void sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);
-  void sizes_told(PyObject* tensor);
-  void note_slices(PyObject* tensor, PyObject* key);
-  bool select_followed(Frame& frame, PyRef& tensor, PyRef& key);
-  PyRef lend_written(Frame& frame, PyObject* tensor, PyObject* value);
-  bool lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected);
   PyObject* tensor_getset(Frame& frame, PyObject* tensor, PyObject* descriptor, PyObject* name);
   PyObject* module_get(Frame& frame, PyObject* module, PyObject* name);
   PyObject* super_get(Frame& frame, PyObject* super, PyObject* name);
@@ -319,7 +250,6 @@ class Recording final : public interp::Semantics {
   PyObject* hooked_get(Frame& frame, PyObject* object, PyObject* name);
   PyObject* module_part(PyObject* module, PyObject* name);
   interp::CallStart start_bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
-  PyRef default_in_python(Frame& frame, PyObject* container);
   PyObject* bind(Frame& frame, PyObject* descriptor, PyObject* object, PyTypeObject* type);
   bool note_answer(PyObject* object, PyObject* descriptor, PyObject* value);
   void note_descriptor(PyObject* found);

@@ -17,6 +17,8 @@
 #include "observe/calls/numpy_draws.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "observe/values/draws.h"
+#include "observe/values/late.h"
 #include "python/slots.h"
 
 namespace bolt::observe {
@@ -347,11 +349,13 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::stand_in:
       return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
     case Control::draws:
-      if (PyObject* number = draw(found.itself(callable), args, nargs, kwnames); number || PyErr_Occurred())
+      if (PyObject* number = draw(world, found.itself(callable), args, nargs, kwnames);
+          number || PyErr_Occurred())
         return {number, nullptr};
       break;
     case Control::draws_list:
-      if (PyObject* list = draw_list(found.itself(callable), args, nargs, kwnames); list || PyErr_Occurred())
+      if (PyObject* list = draw_list(world, found.itself(callable), args, nargs, kwnames);
+          list || PyErr_Occurred())
         return {list, nullptr};
       end_here(frame, {Why::calls, full_name(found.itself(callable))});
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
@@ -387,7 +391,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
   PyObject* shown = nullptr;
   if (is_plain_call(native)) {
-    if (show(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+    if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   }
   std::vector<PyObject*> all;
@@ -397,7 +401,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
     return interp::start_call(*this, frame, by, all.data(), all.size() - named, kwnames);
   }
-  if (show(frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+  if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
   if (PyObject* hook = on ? breakpoint_hook(world, native) : nullptr) {
     note_callable(hook);
     return interp::start_call(*this, frame, hook, args, nargs, kwnames);

@@ -24,8 +24,8 @@ enum class Control : uint8_t {
   stand_in,     ///< the same, but a native one, bound: what it is bound to comes first
   apart,        ///< called natively, between two regions
   apart_alone,  ///< the same, but where a transform of torch.func calls it: its levels come and go with it
-  draws,        ///< gives a random number, drawn anew by each call (Recording::draw)
-  draws_list,   ///< a list of such numbers (Recording::draw_list); of other things: as `apart`
+  draws,        ///< gives a random number, drawn anew by each call (values/draws.h)
+  draws_list,   ///< a list of such numbers (values/draws.h); of other things: as `apart`
   forbidden,    ///< an error, once something is compiled
   ignored,      ///< speaks to other compilers: gives None
   engine,       ///< autograd's: an operator in its place (Recording::start_backward), or as `apart`

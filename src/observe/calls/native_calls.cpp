@@ -12,6 +12,9 @@
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "observe/values/draws.h"
+#include "observe/values/late.h"
+#include "observe/values/number_calls.h"
 #include "python/slots.h"
 
 namespace bolt::observe {
@@ -242,7 +245,7 @@ void Recording::use_as_key(Frame& frame, PyObject* object) {
 }
 
 /// all[0].update(...): keys of both that differ between calls.
-void Recording::note_update(const std::vector<PyObject*>& all, PyObject* kwnames) {
+static void note_update(World& world, const std::vector<PyObject*>& all, PyObject* kwnames) {
   const bool of_dicts =
       !kwnames && std::all_of(all.begin(), all.end(), [](PyObject* each) { return PyDict_Check(each); });
   for (PyObject* each : all)
@@ -273,8 +276,8 @@ std::optional<bool> is_first(PyObject* index) {
 }  // namespace
 
 /// Methods of lists and deques that put or take something at one of their ends. False: it is none of these.
-bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                               const std::vector<PyObject*>& all) {
+static bool note_end_write(World& world, const Frame& frame, PyObject* callable, const CFunction& row,
+                           const std::vector<PyObject*>& all) {
   const bool list = PyList_Check(all[0]);
   if (!list && !is_deque(all[0])) return false;
   const auto first = all.size() > 1 ? is_first(all[1]) : std::nullopt;
@@ -295,8 +298,8 @@ bool Recording::note_end_write(const Frame& frame, PyObject* callable, const CFu
 
 /// Notes what a call writes to a dict from outside, and what an OrderedDict does with its order. False: that
 /// is not followed.
-bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CFunction& row,
-                                const std::vector<PyObject*>& all) {
+static bool note_dict_write(World& world, const Frame& frame, PyObject* callable, const CFunction& row,
+                            const std::vector<PyObject*>& all) {
   if (!row.is(Trait::takes) || all.empty() || !PyDict_Check(all[0])) return false;
   if (row.method == "clear" && all.size() == 1) return world.lengths.about_to_clear(all[0]);
   if (row.method == "popitem" && all.size() == 1) return world.lengths.about_to_take_last(all[0]);
@@ -307,7 +310,7 @@ bool Recording::note_dict_write(const Frame& frame, PyObject* callable, const CF
 }
 
 /// Notes that a call puts one element into a set from outside, or takes it out. False: that is not followed.
-bool Recording::note_set_write(const CFunction& row, const std::vector<PyObject*>& all) {
+static bool note_set_write(World& world, const CFunction& row, const std::vector<PyObject*>& all) {
   if (all.size() != 2 || !PySet_CheckExact(all[0]) || !world.follows()) return false;
   const bool adds = row.name == "set.add";
   if (!adds && row.name != "set.discard" && row.name != "set.remove") return false;
@@ -316,7 +319,8 @@ bool Recording::note_set_write(const CFunction& row, const std::vector<PyObject*
 }
 
 /// What a native function of kind `writes` or `appends` is about to do to its first argument.
-void Recording::note_write(const CFunction& row, const std::vector<PyObject*>& all, PyObject* kwnames) {
+static void note_write(World& world, const CFunction& row, const std::vector<PyObject*>& all,
+                       PyObject* kwnames) {
   PyObject* container = all[0];
   if (!PyDict_Check(container) || row.is(Trait::takes))
     return world.writes.about_to_write(container, row.kind == Kind::appends);
@@ -353,8 +357,8 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
   std::vector<PyObject*> all;
   if (native.self) all.push_back(native.self);
   all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
-  if (world.follows()) sizes_seen(*native.row, all, result);
-  if (may_be_late) late_operator(native.callable, all, kwnames, result, frame);
+  if (world.follows()) sizes_seen(world, *native.row, all, result);
+  if (may_be_late) late_operator(*this, native.callable, all, kwnames, result, frame);
   return result;
 }
 
@@ -436,7 +440,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
   if (row.kind == Kind::tensor && hooks_.follows_numbers())
-    if (PyObject* result = list_tensor_call(frame, native, args, nargs, kwnames); result || PyErr_Occurred())
+    if (PyObject* result = list_tensor_call(*this, frame, native, args, nargs, kwnames);
+        result || PyErr_Occurred())
       return result;
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   const FollowedItems followed = followed_items(world, native, args, nargs, total, first);
@@ -450,9 +455,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
                        is_python_class(reinterpret_cast<PyTypeObject*>(callable));
   if (!derived && !kwnames && all.size() == nargs + (self ? 1 : 0)) {
     PyObject* number = take_data(frame, row, all);
-    if (!number && !PyErr_Occurred()) number = early_call(row, callable, all, self, kwnames);
+    if (!number && !PyErr_Occurred()) number = early_call(world, row, callable, all, self, kwnames);
     if (number || PyErr_Occurred()) return number;
-    if (on) number = late_text(frame, row, all);
+    if (on) number = late_text(*this, frame, row, all);
     if (number || PyErr_Occurred()) return number;
   }
   if (on && !kwnames && row.is(Trait::of_numbers)) {
@@ -462,10 +467,11 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   if (!derived && world.follows() && on) {
     bool handled = false;
-    PyObject* result = size_call(frame, row, callable, args, nargs, kwnames, all, &handled);
+    PyObject* result = size_call(*this, frame, row, callable, args, nargs, kwnames, all, &handled);
     if (handled) return result;
   }
-  if (!derived && on && (note_dict_write(frame, callable, row, all) || note_set_write(row, all))) {
+  if (!derived && on &&
+      (note_dict_write(world, frame, callable, row, all) || note_set_write(world, row, all))) {
     mark(frame);
     return run_native(callable, args, nargs, kwnames, row);
   }
@@ -502,7 +508,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       special ? world.use_scalar(all[i]) : world.use(all[i]);
   for (size_t i = 0; i < all.size() && !special && !row.is(Trait::calls); ++i) use_unseen(all[i]);
   if (pairs && on && !PyType_Check(callable))
-    note_update(all, kwnames);
+    note_update(world, all, kwnames);
   else if (pairs && on && (all.size() > 1 || derived))  // dict(other) has its keys
     for (PyObject* each : all) world.followed_keys.use_keys(each);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -540,8 +546,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   }
   if (on && row.is(Trait::takes) && !all.empty())
     world.followed_keys.use_keys(all[0]), world.read_whole(all[0]);
-  if (on && writes && !all.empty() && !note_end_write(frame, callable, row, all))
-    note_write(row, all, kwnames);
+  if (on && writes && !all.empty() && !note_end_write(world, frame, callable, row, all))
+    note_write(world, row, all, kwnames);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   if (row.is(Trait::asked)) {
     if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;

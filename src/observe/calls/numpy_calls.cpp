@@ -7,6 +7,7 @@
 #include "guard/numpy_numbers.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "observe/values/number_operations.h"
 
 namespace bolt::observe {
 namespace {
@@ -57,8 +58,9 @@ PyObject* Recording::numpy_call(Frame& frame, PyObject* callable, PyObject* cons
   const NativeWatch::Pause numpys;
   if (world.follows() && !kwnames) {
     bool handled = false;
-    PyObject* number = nargs == 1 && is_sequence(all[0]) ? call_of_items(frame, callable, all[0], &handled)
-                                                         : number_call(frame, callable, all, &handled);
+    PyObject* number = nargs == 1 && is_sequence(all[0])
+                           ? call_of_items(*this, frame, callable, all[0], &handled)
+                           : number_call(*this, frame, callable, all, &handled);
     if (handled) return number;
   }
   for (PyObject* each : all) use_for_constant(each);

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "interp/flow.h"
+#include "observe/ends/expectations.h"
 #include "observe/recording.h"
 
 namespace bolt::observe {
@@ -32,8 +33,8 @@ int operands_of(const interp::Instr& instr) {
 
 }  // namespace
 
-bool Recording::expects(const Frame& frame, bool answer) const {
-  if (!on) return false;
+bool expects(const Recording& recording, const Frame& frame, bool answer) {
+  if (!recording.on) return false;
   const interp::Code& code = *frame.prepared;
   int pc = frame.pc();
   const interp::Instr* instr = &frame.instr();
@@ -57,15 +58,18 @@ bool Recording::expects(const Frame& frame, bool answer) const {
 }
 
 /// False: nothing was done.
-bool Recording::expect_truth(Frame& frame, PyObject* tensor, bool answer) {
-  return expects(frame, answer) && hooks_.expect(tensor, answer, world.notes->where());
+bool expect_truth(Recording& recording, Frame& frame, PyObject* tensor, bool answer) {
+  return expects(recording, frame, answer) &&
+         recording.hooks().expect(tensor, answer, recording.world.notes->where());
 }
 
 /// False: nothing was done that is seen.
-bool Recording::expect_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool answer) {
-  mark(frame);
+bool expect_comparison(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
+                       bool answer) {
+  World& world = recording.world;
+  recording.mark(frame);
   const PyRef tensor = world.open_numbers.compared_tensor(op, left, right);
-  if (tensor && hooks_.expect(tensor.get(), answer, world.notes->where())) return true;
+  if (tensor && recording.hooks().expect(tensor.get(), answer, world.notes->where())) return true;
   return world.open_numbers.compared_sizes(op, left, right, answer);
 }
 

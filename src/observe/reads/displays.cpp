@@ -5,6 +5,7 @@
 #include "interp/special.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "observe/values/late.h"
 
 namespace bolt::observe {
 
@@ -91,7 +92,7 @@ PyObject* Recording::build(Frame& frame, interp::Build kind, PyObject* const* it
     for (Py_ssize_t i = 0; i < n; ++i) world.told_apart(items[i]);
   if (on && kind == interp::Build::map) world.followed_keys.puts_keys_of_display(items, n);
   if (on && kind == interp::Build::string)
-    return late_join(Semantics::build(frame, kind, items, n), items, n);
+    return late_join(world, Semantics::build(frame, kind, items, n), items, n);
   return Semantics::build(frame, kind, items, n);
 }
 

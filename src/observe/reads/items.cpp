@@ -8,6 +8,9 @@
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "observe/values/late.h"
+#include "observe/values/number_calls.h"
+#include "observe/values/number_operations.h"
 #include "python/slots.h"
 
 namespace bolt::observe {
@@ -15,15 +18,23 @@ namespace bolt::observe {
 using interp::CallStart;
 using interp::Semantics;
 
+/// An index that torch refused: what it says of that has the sizes in it.
+static void sizes_told(Recording& recording, PyObject* tensor) {
+  World& world = recording.world;
+  if (!recording.on || !world.follows() || !guard::is_tensor(tensor)) return;
+  const RaisedAside raised;
+  world.use_sizes(tensor);
+}
+
 /// tensor[key], where key may hold numbers that differ between calls: what torch is to be given in their
 /// place. Null: an error is set, or the region has ended.
-bool Recording::lend_index(Frame& frame, PyRef& tensor, PyRef& key, bool* selected) {
-  note_slices(tensor.get(), key.get());
-  end_if_overridden(frame, tensor.get());
-  if (!on) return false;
-  *selected = select_followed(frame, tensor, key);
-  key = PyRef::steal(world.lend(key.get()));
-  return on && key;
+static bool lend_index(Recording& recording, Frame& frame, PyRef& tensor, PyRef& key, bool* selected) {
+  note_slices(recording, tensor.get(), key.get());
+  recording.end_if_overridden(frame, tensor.get());
+  if (!recording.on) return false;
+  *selected = select_followed(recording, frame, tensor, key);
+  key = PyRef::steal(recording.world.lend(key.get()));
+  return recording.on && key;
 }
 
 /// A list of ints as an index, which torch makes a tensor of: the one that guards make of it. Null: they do
@@ -57,8 +68,10 @@ static PyRef drawn_as_index(World& world, PyObject* list) {
 }
 
 /// tensor[key] with such tensors in the place of lists. Null: there are none.
-PyRef Recording::with_list_indices(PyObject* tensor, PyObject* key) {
-  if (!on || !(follows_numbers_ || world.follows()) || !guard::is_tensor(tensor)) return {};
+static PyRef with_list_indices(Recording& recording, PyObject* tensor, PyObject* key) {
+  World& world = recording.world;
+  if (!recording.on || !(recording.hooks().follows_numbers() || world.follows()) || !guard::is_tensor(tensor))
+    return {};
   auto as_index = [&](PyObject* part) {
     PyRef listed = list_as_index(world, part);
     return listed ? std::move(listed) : drawn_as_index(world, part);
@@ -77,25 +90,25 @@ PyRef Recording::with_list_indices(PyObject* tensor, PyObject* key) {
 }
 
 /// The function of Python's that a defaultdict calls for a key that it does not have; null: there is none.
-PyRef Recording::default_in_python(Frame& frame, PyObject* container) {
+static PyRef default_in_python(Recording& recording, Frame& frame, PyObject* container) {
   static PyTypeObject* const with_default = native_type("collections", "defaultdict");
   if (!Py_IS_TYPE(container, with_default)) return {};
-  PyRef factory = PyRef::steal(get_attr(frame, container, interned<"default_factory">()));
-  return on && factory && calls_python(factory.get()) ? std::move(factory) : PyRef();
+  PyRef factory = PyRef::steal(recording.get_attr(frame, container, interned<"default_factory">()));
+  return recording.on && factory && calls_python(factory.get()) ? std::move(factory) : PyRef();
 }
 
 CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::start_get_item(frame, container, key);
-  const PyRef listed = with_list_indices(container, key);
+  const PyRef listed = with_list_indices(*this, container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
   if (PyObject* letters = world.places.letters_of(container, key)) return {letters, nullptr};
-  if (PyObject* item = item_by_number(frame, container, key)) return {item, nullptr};
+  if (PyObject* item = item_by_number(*this, frame, container, key)) return {item, nullptr};
   PyMappingMethods* const mapping = Py_TYPE(container)->tp_as_mapping;
   const bool python = mapping && mapping->mp_subscript == python_slots.get_item;
   if (world.follows() && guard::is_tensor(container) && !world.late(container)) {
-    if (!lend_index(frame, part, index, &selected))
+    if (!lend_index(*this, frame, part, index, &selected))
       return on ? CallStart{} : Semantics::start_get_item(frame, container, key);
     if (selected && index.get() == Py_Ellipsis)
       return end_if_wanted(frame), CallStart{part.release(), nullptr};
@@ -112,7 +125,7 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
     PyObject* value = world.dict_get(container, key);
     if (value) return {Py_NewRef(value), nullptr};
     PyErr_Clear();
-    if (PyRef factory = default_in_python(frame, container)) {
+    if (PyRef factory = default_in_python(*this, frame, container)) {
       PyObject* args[] = {container, key, factory.get()};
       return call_instead(frame, stand_in("default of a key"), nullptr, args, 3, nullptr);
     }
@@ -145,34 +158,30 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
   if (on && value && !selected && guard::is_tensor(container) && hooks_.wants_end()) {
     PyObject* const getitem = getitem_function();
     world.pin(getitem);
-    if (late_operator(getitem, {container, index.get()}, nullptr, value, frame)) return start;
+    if (late_operator(*this, getitem, {container, index.get()}, nullptr, value, frame)) return start;
   }
-  if (!value) sizes_told(container);
+  if (!value) sizes_told(*this, container);
   if (!value && on && PyDict_Check(container)) world.use(key);  // the error tells of it
   end_if_wanted(frame);
   return start;
 }
 
-/// An index that torch refused: what it says of that has the sizes in it.
-void Recording::sizes_told(PyObject* tensor) {
-  if (!on || !world.follows() || !guard::is_tensor(tensor)) return;
-  const RaisedAside raised;
-  world.use_sizes(tensor);
-}
-
 /// What is written into a tensor: a number that differs between calls as a tensor, since torch would read it.
-PyRef Recording::lend_written(Frame& frame, PyObject* tensor, PyObject* value) {
-  end_if_overridden(frame, tensor);
-  const bool fits = on && world.follows_number(value) && is_number(value) && guard::is_floating(tensor);
+static PyRef lend_written(Recording& recording, Frame& frame, PyObject* tensor, PyObject* value) {
+  World& world = recording.world;
+  recording.end_if_overridden(frame, tensor);
+  const bool fits =
+      recording.on && world.follows_number(value) && is_number(value) && guard::is_floating(tensor);
   if (fits && !world.late(tensor)) {
-    mark(frame);
+    recording.mark(frame);
     const PyRef number = PyRef::steal(world.lend(value, true)), none = PyRef::steal(PyTuple_New(0));
-    PyRef filled = PyRef::steal(
-        on && number ? PyObject_CallMethod(tensor, "new_full", "OO", none.get(), number.get()) : nullptr);
+    PyRef filled = PyRef::steal(recording.on && number
+                                    ? PyObject_CallMethod(tensor, "new_full", "OO", none.get(), number.get())
+                                    : nullptr);
     if (filled) return filled;
     PyErr_Clear();  // the number itself may do
   }
-  if (on) world.use(value);
+  if (recording.on) world.use(value);
   return PyRef::share(value);
 }
 
@@ -186,14 +195,14 @@ static bool is_whole_slice(PyObject* key) {
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   if (on && world.places.about_to_place(container, key))
     return Semantics::set_item(frame, container, key, value);
-  const PyRef listed = with_list_indices(container, key);
+  const PyRef listed = with_list_indices(*this, container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
   const bool to_tensor = guard::is_tensor(container);
-  if (on && to_tensor) lent = lend_written(frame, container, value);
+  if (on && to_tensor) lent = lend_written(*this, frame, container, value);
   if (on && to_tensor && world.follows() && !world.late(container)) {
-    if (!lend_index(frame, part, index, &selected))
+    if (!lend_index(*this, frame, part, index, &selected))
       return on ? -1 : Semantics::set_item(frame, container, stored(key), stored(value));
   } else if (on) {
     if (!world.followed_keys.may_follow_keys(container)) world.use(key);
@@ -218,7 +227,7 @@ int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObje
   }
   int status = on ? Semantics::set_item(frame, part.get(), index.get(), lent.get())
                   : Semantics::set_item(frame, container, stored(key), stored(value));
-  if (status < 0) sizes_told(container);
+  if (status < 0) sizes_told(*this, container);
   end_if_wanted(frame, PyIter_Check(value));
   return status;
 }

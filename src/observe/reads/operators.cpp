@@ -6,8 +6,11 @@
 
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
+#include "observe/ends/expectations.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"
+#include "observe/values/late.h"
+#include "observe/values/number_operations.h"
 #include "python/slots.h"
 
 namespace bolt::observe {
@@ -65,11 +68,11 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
   const int kind = op % interp::Binary::inplace;
   if (on && world.follows()) {
     bool handled = false;
-    PyObject* value = size_arithmetic(frame, op, left, right, &handled);
+    PyObject* value = size_arithmetic(*this, frame, op, left, right, &handled);
     if (handled) return {value, nullptr};
   }
   if (on && PyUnicode_CheckExact(left)) {
-    PyObject* text = late_operation(kind, left, right);
+    PyObject* text = late_operation(*this, kind, left, right);
     if (text || PyErr_Occurred()) return {text, nullptr};
   }
   const bool in_place = op >= interp::Binary::inplace;
@@ -112,7 +115,7 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
   if (on && world.follows_number(value)) {
-    if (op != interp::Unary::logical_not) return number_unary(frame, op, value);
+    if (op != interp::Unary::logical_not) return number_unary(*this, frame, op, value);
     return Py_NewRef(truth(frame, value) ? Py_False : Py_True);
   }
   if (on) world.use(value);
@@ -134,7 +137,7 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
 CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObject* right) {
   if (on && world.follows()) {
     bool handled = false;
-    PyObject* value = size_comparison(frame, op, left, right, &handled);
+    PyObject* value = size_comparison(*this, frame, op, left, right, &handled);
     if (handled) return {value, nullptr};
   }
   if (PyObject* answer = on ? world.lists.compared_lists(op, left, right) : nullptr) return {answer, nullptr};
@@ -225,9 +228,9 @@ bool Recording::is_same(Frame& frame, PyObject* left, PyObject* right) {
 int Recording::truth(Frame& frame, PyObject* value) {
   if (on && world.follows_number(value)) {
     const int status = Semantics::truth(frame, value);
-    if (world.is_open(value) && expects(frame, status != 0)) {
+    if (world.is_open(value) && expects(*this, frame, status != 0)) {
       const PyRef zero = PyRef::steal(PyLong_FromLong(0));
-      if (expect_comparison(frame, Py_NE, value, zero.get(), status != 0)) return status;
+      if (expect_comparison(*this, frame, Py_NE, value, zero.get(), status != 0)) return status;
     }
     if (const Sym* size = world.followed(value))
       world.notes->answered(*size, Relation::ne, 0, status != 0);
@@ -264,7 +267,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
     hooks_.pause(true);
     const int status = Semantics::truth(frame, value);
     hooks_.pause(false);
-    if (status >= 0 && expect_truth(frame, value, status != 0)) return status;
+    if (status >= 0 && expect_truth(*this, frame, value, status != 0)) return status;
     PyErr_Clear();
   }
   int status = Semantics::truth(frame, value);
@@ -287,7 +290,7 @@ Py_ssize_t Recording::length(Frame& frame, PyObject* value) {
 
 PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
   if (on) {
-    if (PyObject* text = late_format(frame, value, conversion, spec)) return text;
+    if (PyObject* text = late_format(*this, frame, value, conversion, spec)) return text;
     if (PyErr_Occurred()) return nullptr;
     if (PyObject* text = spec ? nullptr : world.lists.list_text(value)) return text;
   }

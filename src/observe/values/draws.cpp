@@ -113,8 +113,8 @@ static PyObject* random_base() { return PyObject_GetAttrString(import_module("_r
 /// random.random(): drawn only once the guards of a call held, since nobody can put a number back. Nothing
 /// else in a region can change what it gives, so it is drawn before the program runs, whose operators may be
 /// given it. Null without an exception: not here.
-PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const std::vector<PyObject*>& all,
-                                PyObject* self, PyObject* kwnames) {
+PyObject* early_call(World& world, const CFunction& row, PyObject* callable,
+                     const std::vector<PyObject*>& all, PyObject* self, PyObject* kwnames) {
   if (all.size() != 1 || kwnames || row.name != "_random.Random.random") return nullptr;
   // A method that is bound, known or just made, or the method of the class and the generator.
   static PyObject* const method = PyObject_GetAttrString(random_base(), "random");
@@ -133,7 +133,7 @@ PyObject* Recording::early_call(const CFunction& row, PyObject* callable, const 
 
 /// A method of random.Random in Python that goes by what it draws: it is called anew by later calls, whole.
 /// Null without an exception: not here.
-PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* draw(World& world, PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   const Known* known = nargs && !kwnames ? known_generator(world, args[0]) : nullptr;
   const bool can = known && std::all_of(args + 1, args + nargs, [&](PyObject* each) {
                      return (PyLong_CheckExact(each) || PyFloat_CheckExact(each)) && !world.is_open(each);
@@ -153,7 +153,7 @@ PyObject* Recording::draw(PyObject* function, PyObject* const* args, size_t narg
 
 /// shuffle, sample and choices of numbers, by a step that draws all of them. Null without an exception: not
 /// here.
-PyObject* Recording::draw_list(PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+PyObject* draw_list(World& world, PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   const Known* known = nargs < 2 ? nullptr : known_generator(world, args[0]);
   if (!known || !(PyRange_Check(args[1]) || are_alike(world, args[1]))) return nullptr;
   const PyRef how = how_to_draw(world, method, args, nargs, kwnames);

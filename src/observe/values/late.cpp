@@ -29,6 +29,7 @@
 #include "observe/calls/native_watch.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "observe/values/late.h"
 #include "python/slots.h"
 #include "support/pointer_map.h"
 
@@ -122,20 +123,23 @@ static bool raises_for_some(PyObject* number, PyObject* spec) {
   return PyUnicode_READ_CHAR(spec, PyUnicode_GET_LENGTH(spec) - 1) == 'c';
 }
 
-bool Recording::can_show(PyObject* tensor) {
+bool can_show(Recording& recording, PyObject* tensor) {
+  World& world = recording.world;
   // The recipe makes texts before it gives the tensor its data: the text would show the old ones.
   if (world.writes.was_given(Effect::set_data, tensor)) return false;
-  return !world.late(tensor) && world.version_of(tensor) >= 0 && (world.find(tensor) || hooks_.knows(tensor));
+  return !world.late(tensor) && world.version_of(tensor) >= 0 &&
+         (world.find(tensor) || recording.hooks().knows(tensor));
 }
 
-PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+PyObject* late_format(Recording& recording, Frame& frame, PyObject* value, int conversion, PyObject* spec) {
+  World& world = recording.world;
   if (spec && world.is_unread(spec)) return nullptr;
   const bool tensor = guard::is_tensor(value) && !world.late(value);
-  if (tensor ? !can_show(value) : !world.is_unread(value)) return nullptr;
+  if (tensor ? !can_show(recording, value) : !world.is_unread(value)) return nullptr;
   if (spec && raises_for_some(value, spec)) return nullptr;
   PyRef text;
   {
-    Unseen unseen(hooks_);
+    Unseen unseen(recording.hooks());
     text = PyRef::steal(format_text(value, conversion, spec));
   }
   // A text that is as wide as the format wants is given back as it is; padded ones are new texts.
@@ -147,7 +151,7 @@ PyObject* Recording::late_format(Frame& frame, PyObject* value, int conversion, 
   return world.make_late(text.release(), Make::format, {PyRef::share(value), PyRef::share(spec)}, conversion);
 }
 
-PyObject* Recording::late_join(PyObject* text, PyObject* const* items, Py_ssize_t n) {
+PyObject* late_join(World& world, PyObject* text, PyObject* const* items, Py_ssize_t n) {
   bool any = false;
   for (Py_ssize_t i = 0; i < n; ++i) any |= world.is_unread(items[i]);
   if (!any || !text || world.is_unread(text)) return text;  // "" + text gives the very object `text`
@@ -183,7 +187,7 @@ bool asks_for_ints(PyObject* format, PyObject* const* items, Py_ssize_t n) {
 
 }  // namespace
 
-bool Recording::shows_late(PyObject* object) const {
+static bool shows_late(const World& world, PyObject* object) {
   if (PyTuple_CheckExact(object) || PyList_CheckExact(object))
     for (Py_ssize_t i = 0; i < Py_SIZE(object); ++i)
       if (world.is_unread(PySequence_Fast_GET_ITEM(object, i))) return true;
@@ -191,7 +195,7 @@ bool Recording::shows_late(PyObject* object) const {
 }
 
 /// Are all of them numbers or texts, late or not, or other leaves?
-bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
+static bool can_interpolate(const World& world, PyObject* const* items, Py_ssize_t n) {
   return std::all_of(items, items + n, [&](PyObject* item) {
     return is_delayable_leaf(item) || (world.late(item) && PyUnicode_Check(item));
   });
@@ -199,16 +203,17 @@ bool Recording::can_interpolate(PyObject* const* items, Py_ssize_t n) const {
 
 /// The late text that `text % args` or `text.format(*args)` gives; null without an exception where it is
 /// none.
-PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, Py_ssize_t n,
-                                        PyObject* args) {
-  if (!can_interpolate(items, n)) return nullptr;
+static PyObject* late_interpolation(Recording& recording, PyObject* text, PyObject* const* items,
+                                    Py_ssize_t n, PyObject* args) {
+  World& world = recording.world;
+  if (!can_interpolate(world, items, n)) return nullptr;
   if (args && asks_for_ints(text, items, n)) return nullptr;
   if (!args && PyUnicode_FindChar(text, '[', 0, PyUnicode_GET_LENGTH(text), 1) >= 0)
     return nullptr;  // as "{[3]}" would be given a letter of a text
   world.use(text);
   PyRef made;
   {
-    Unseen unseen(hooks_);
+    Unseen unseen(recording.hooks());
     PyRef format = PyRef::steal(args ? nullptr : PyObject_GetAttrString(text, "format"));
     made = PyRef::steal(args ? PyUnicode_Format(text, args)
                              : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr));
@@ -225,58 +230,67 @@ PyObject* Recording::late_interpolation(PyObject* text, PyObject* const* items, 
 
 /// The late text that an operator of texts gives; null without an exception where no operand is late, or one
 /// is read.
-PyObject* Recording::late_operation(int kind, PyObject* left, PyObject* right) {
+PyObject* late_operation(Recording& recording, int kind, PyObject* left, PyObject* right) {
+  World& world = recording.world;
   if (!PyUnicode_CheckExact(left)) return nullptr;
-  if (kind == interp::Binary::remainder && !world.late(left) && shows_late(right) && !PyList_Check(right)) {
-    if (!PyTuple_CheckExact(right)) return late_interpolation(left, &right, 1, right);
-    return late_interpolation(left, &PyTuple_GET_ITEM(right, 0), PyTuple_GET_SIZE(right), right);
+  if (kind == interp::Binary::remainder && !world.late(left) && shows_late(world, right) &&
+      !PyList_Check(right)) {
+    if (!PyTuple_CheckExact(right)) return late_interpolation(recording, left, &right, 1, right);
+    return late_interpolation(recording, left, &PyTuple_GET_ITEM(right, 0), PyTuple_GET_SIZE(right), right);
   }
   if (kind != interp::Binary::add || !PyUnicode_CheckExact(right) ||
       !(world.is_unread(left) || world.is_unread(right)))
     return nullptr;
   PyObject* const both[] = {left, right};
-  return late_join(PyUnicode_Concat(left, right), both, 2);
+  return late_join(world, PyUnicode_Concat(left, right), both, 2);
 }
 
 /// The late text that str(n), repr(n), format(n, spec), text.format(n, ...) or text.join(texts) gives, where
 /// `all` is what C code is given; null without an exception where it is none.
-PyObject* Recording::late_text(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
+PyObject* late_text(Recording& recording, Frame& frame, const CFunction& row,
+                    const std::vector<PyObject*>& all) {
   if (!row.is(Trait::makes_text)) return nullptr;
-  if (std::none_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(each); })) return nullptr;
+  if (std::none_of(all.begin(), all.end(), [&](PyObject* each) { return shows_late(recording.world, each); }))
+    return nullptr;
   const size_t n = all.size();
-  if (n == 1 && row.name == "str") return late_format(frame, all[0], 1, nullptr);
-  if (n == 1 && row.name == "builtins.repr") return late_format(frame, all[0], 2, nullptr);
+  if (n == 1 && row.name == "str") return late_format(recording, frame, all[0], 1, nullptr);
+  if (n == 1 && row.name == "builtins.repr") return late_format(recording, frame, all[0], 2, nullptr);
   if (n <= 2 && row.name == "builtins.format")
-    return late_format(frame, all[0], 0, n == 2 ? all[1] : nullptr);
-  if (n < 2 || !PyUnicode_CheckExact(all[0]) || world.late(all[0])) return nullptr;
+    return late_format(recording, frame, all[0], 0, n == 2 ? all[1] : nullptr);
+  if (n < 2 || !PyUnicode_CheckExact(all[0]) || recording.world.late(all[0])) return nullptr;
   if (row.name == "str.format")
-    return late_interpolation(all[0], &all[1], static_cast<Py_ssize_t>(n) - 1, nullptr);
+    return late_interpolation(recording, all[0], &all[1], static_cast<Py_ssize_t>(n) - 1, nullptr);
   if (row.name != "str.join" || n != 2 || !(PyList_CheckExact(all[1]) || PyTuple_CheckExact(all[1])))
     return nullptr;
-  touch(frame, all[1]);
+  recording.touch(frame, all[1]);
   std::vector<PyObject*> parts;
   for (Py_ssize_t i = 0; i < Py_SIZE(all[1]); ++i) {
     if (i > 0) parts.push_back(all[0]);
     parts.push_back(PySequence_Fast_GET_ITEM(all[1], i));
     if (!PyUnicode_CheckExact(parts.back())) return nullptr;
   }
-  return on ? late_join(PyUnicode_Join(all[0], all[1]), parts.data(), static_cast<Py_ssize_t>(parts.size()))
-            : nullptr;
+  return recording.on ? late_join(recording.world, PyUnicode_Join(all[0], all[1]), parts.data(),
+                                  static_cast<Py_ssize_t>(parts.size()))
+                      : nullptr;
 }
 
 /// Only the data decide how large the result of x.nonzero() or x[mask] is, so the region would end there. It
 /// goes on instead: the result is a late value, which the region may hand on but not look at.
-bool Recording::late_operator(PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
-                              PyObject* result, const Frame& frame) {
+bool late_operator(Recording& recording, PyObject* callable, const std::vector<PyObject*>& args,
+                   PyObject* kwnames, PyObject* result, const Frame& frame) {
+  World& world = recording.world;
   // An operator of ATen's gave data to Python; another reason is that the region has become long.
-  if (kwnames || hooks_.wants_end()->why != Why::operator_ends || !guard::is_tensor(result)) return false;
-  if (guard::ThreadState::now() != before) return false;  // at the region's end it would run in another state
-  if (hooks_.end_may_raise())
+  if (kwnames || recording.hooks().wants_end()->why != Why::operator_ends || !guard::is_tensor(result))
+    return false;
+  if (guard::ThreadState::now() != recording.before)
+    return false;  // at the region's end it would run in another state
+  if (recording.hooks().end_may_raise())
     return false;  // at the region's end nobody would catch the error who would catch it here
   if (!world.find(callable) || std::find(args.begin(), args.end(), result) != args.end()) return false;
   for (PyObject* arg : args)
-    if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(arg) : guard::is_leaf(arg))) return false;
-  hooks_.take_back();
+    if (world.late(arg) || !(guard::is_tensor(arg) ? can_show(recording, arg) : guard::is_leaf(arg)))
+      return false;
+  recording.hooks().take_back();
   std::vector<PyRef> parts = {PyRef::share(callable)};
   for (PyObject* arg : args) {
     if (guard::is_tensor(arg))
@@ -374,17 +388,23 @@ bool shows_whole(PyObject* callable, Shows shows) {
 
 bool shows_whole(PyObject* callable) { return shows_whole(callable, shown_by(callable)); }
 
+namespace {
+
 /// How an argument is shown at the region's end. `itself` is for loggers and streams, which may have changed
 /// by then.
-enum class Recording::ShownAs : uint8_t { itself, tensor, text, copy, nothing };
+enum class ShownAs : uint8_t { itself, tensor, text, copy, nothing };
+
+}  // namespace
 
 /// `depth` says how far into lists, tuples and dicts to look.
-Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
-  if (world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
-  if (guard::is_tensor(arg)) return can_show(arg) ? ShownAs::tensor : ShownAs::nothing;
+static ShownAs shown_as(Recording& recording, PyObject* arg, bool as_text, int depth = 4) {
+  if (recording.world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
+  if (guard::is_tensor(arg)) return can_show(recording, arg) ? ShownAs::tensor : ShownAs::nothing;
   if (as_text) return ShownAs::text;
   if (depth == 0) return ShownAs::nothing;
-  auto cannot = [&](PyObject* inside) { return shown_as(inside, false, depth - 1) == ShownAs::nothing; };
+  auto cannot = [&](PyObject* inside) {
+    return shown_as(recording, inside, false, depth - 1) == ShownAs::nothing;
+  };
   if (PyDict_CheckExact(arg)) {
     Py_ssize_t position = 0;
     PyObject *key, *value;
@@ -399,8 +419,8 @@ Recording::ShownAs Recording::shown_as(PyObject* arg, bool as_text, int depth) {
 }
 
 /// How each argument is shown; nothing where one of them cannot be shown at the region's end.
-std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, size_t nargs,
-                                                        PyObject* kwnames, bool as_text) {
+static std::vector<ShownAs> all_shown_as(Recording& recording, PyObject* const* args, size_t nargs,
+                                         PyObject* kwnames, bool as_text) {
   std::vector<ShownAs> all;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   for (size_t i = 0; i < total; ++i) {
@@ -410,31 +430,33 @@ std::vector<Recording::ShownAs> Recording::all_shown_as(PyObject* const* args, s
         args[i] != Py_None)
       return {};
     const bool object =
-        world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
+        recording.world.find(args[i]) && !guard::is_tensor(args[i]) && !is_understood_container(args[i]);
     const bool is_itself = object && (as_text ? named : i == 0);
-    all.push_back(is_itself ? ShownAs::itself : shown_as(args[i], as_text && !named));
+    all.push_back(is_itself ? ShownAs::itself : shown_as(recording, args[i], as_text && !named));
     if (all.back() == ShownAs::nothing) return {};
   }
   return all;
 }
 
+static PyRef delayed_argument(Recording& recording, Frame& frame, PyObject* arg, ShownAs how);
+
 /// A copy of a list, tuple or dict as it is now, with all that is in it; null where the region has ended or
 /// there is an exception.
-PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
-  touch(frame, container);
-  if (!on) return {};
+static PyRef delayed_copy(Recording& recording, Frame& frame, PyObject* container) {
+  recording.touch(frame, container);
+  if (!recording.on) return {};
   const bool dict = PyDict_CheckExact(container);
   PyRef items = PyRef::steal(dict ? PyDict_Copy(container) : PySequence_List(container));
   if (!items) return {};
   Py_ssize_t position = 0;
   PyObject *key, *value;
   while (dict && PyDict_Next(container, &position, &key, &value)) {
-    PyRef copy = delayed_argument(frame, value, shown_as(value, false));
+    PyRef copy = delayed_argument(recording, frame, value, shown_as(recording, value, false));
     if (!copy || PyDict_SetItem(items.get(), key, copy.get()) < 0) return {};
   }
   for (Py_ssize_t i = 0; !dict && i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
-    PyRef copy = delayed_argument(frame, item, shown_as(item, false));
+    PyRef copy = delayed_argument(recording, frame, item, shown_as(recording, item, false));
     if (!copy) return {};
     PyList_SetItem(items.get(), i, copy.release());
   }
@@ -442,40 +464,23 @@ PyRef Recording::delayed_copy(Frame& frame, PyObject* container) {
 }
 
 /// What the delayed call is given for an argument; null as delayed_copy is.
-PyRef Recording::delayed_argument(Frame& frame, PyObject* arg, ShownAs how) {
-  if (how == ShownAs::copy) return delayed_copy(frame, arg);
-  if (how == ShownAs::text) return PyRef::steal(format_value(frame, arg, 1, nullptr));
-  if (how == ShownAs::tensor) world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
+static PyRef delayed_argument(Recording& recording, Frame& frame, PyObject* arg, ShownAs how) {
+  if (how == ShownAs::copy) return delayed_copy(recording, frame, arg);
+  if (how == ShownAs::text) return PyRef::steal(recording.format_value(frame, arg, 1, nullptr));
+  if (how == ShownAs::tensor)
+    recording.world.await(arg, reinterpret_cast<PyObject*>(frame.code()), frame.pc());
   return PyRef::share(arg);
 }
 
-/// A call that shows something is delayed. Where it cannot be and nothing inside is worth a region of its
-/// own, the region ends and all of the call is done at once. False means that it is a call like any other.
-bool Recording::show(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs, PyObject* kwnames,
-                     PyObject** result) {
-  const Shows shows = shown_by(callable);
-  if (shows == Shows::nothing) return false;
-  bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == entry;
-  if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
-    // The user's code may go by what the region writes, or write there itself.
-    world.users_code_shows = true;
-    may_wait = world.writes.written.empty() && world.writes.written_fields.empty();
-  }
-  if (may_wait && delay(frame, callable, args, nargs, kwnames, shows == Shows::text, result)) return true;
-  if (!shows_whole(callable, shows)) return false;
-  end_here(frame, {Why::cannot_wait, full_name(callable)});
-  *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
-  return true;
-}
-
-bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                      PyObject* kwnames, bool as_text, PyObject** result) {
-  const std::vector<ShownAs> how = all_shown_as(args, nargs, kwnames, as_text);
+static bool delay(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                  PyObject* kwnames, bool as_text, PyObject** result) {
+  World& world = recording.world;
+  const std::vector<ShownAs> how = all_shown_as(recording, args, nargs, kwnames, as_text);
   if (how.empty() && (nargs || kwnames)) return false;
   DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, world.shown_otherwise};
   std::vector<PyObject*> shown;
   for (size_t i = 0; i < how.size(); ++i) {
-    PyRef arg = delayed_argument(frame, args[i], how[i]);
+    PyRef arg = delayed_argument(recording, frame, args[i], how[i]);
     if (!arg && PyErr_Occurred()) return *result = nullptr, true;
     if (!arg) return false;
     shown.push_back(arg.get());
@@ -484,13 +489,32 @@ bool Recording::delay(Frame& frame, PyObject* callable, PyObject* const* args, s
   for (const Frame* each : frames_of(frame))
     call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
   // Making the texts may have run code that ended the region: then the call is no part of it.
-  const bool delayed = on;
+  const bool delayed = recording.on;
   {
-    Unseen unseen(hooks_);
+    Unseen unseen(recording.hooks());
     *result = PyObject_Vectorcall(callable, shown.data(), nargs, kwnames);
   }
   if (*result && *result != Py_None) world.distrust("a delayed call returned something");
   if (*result && delayed) world.calls.push_back(std::move(call));
+  return true;
+}
+
+bool show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
+                PyObject* kwnames, PyObject** result) {
+  World& world = recording.world;
+  const Shows shows = shown_by(callable);
+  if (shows == Shows::nothing) return false;
+  bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == recording.entry;
+  if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
+    // The user's code may go by what the region writes, or write there itself.
+    world.users_code_shows = true;
+    may_wait = world.writes.written.empty() && world.writes.written_fields.empty();
+  }
+  if (may_wait && delay(recording, frame, callable, args, nargs, kwnames, shows == Shows::text, result))
+    return true;
+  if (!shows_whole(callable, shows)) return false;
+  recording.end_here(frame, {Why::cannot_wait, full_name(callable)});
+  *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
   return true;
 }
 

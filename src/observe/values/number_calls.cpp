@@ -12,6 +12,8 @@
 #include "observe/calls/native_watch.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"
+#include "observe/values/number_calls.h"
+#include "observe/values/number_operations.h"
 
 namespace bolt::observe {
 
@@ -56,7 +58,8 @@ std::vector<IndexPart> parts_of(PyObject* key, int rank) {
 
 /// x[:8] of a tensor that is no longer than 8 is the tensor itself: torch calls no operator, so the recorder
 /// does not learn that the length was compared. The fact is noted here.
-void Recording::note_slices(PyObject* tensor, PyObject* key) {
+void note_slices(Recording& recording, PyObject* tensor, PyObject* key) {
+  World& world = recording.world;
   const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
   const int rank = guard::rank_of(impl);
   for (const IndexPart& part : parts_of(key, rank)) {
@@ -67,7 +70,7 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
     const int64_t end = PyLong_AsLongLongAndOverflow(stop, &overflow);  // -1 if it is larger
     for (int d = 0; end >= 0 && d < rank; ++d) {
       if (part.dim >= 0 && d != part.dim) continue;
-      if (Sym size = hooks_.size_of(tensor, d); !size.is_const())
+      if (Sym size = recording.hooks().size_of(tensor, d); !size.is_const())
         world.notes->answered(size, Relation::le, end, guard::size_of(impl, d) <= end);
     }
   }
@@ -77,7 +80,8 @@ void Recording::note_slices(PyObject* tensor, PyObject* key) {
 /// Torch's own indexing cannot: it asks what the number is. So select is called here for each followed int of
 /// the index, on `tensor` and in the order in which indexing would, and `key` keeps the other parts, which
 /// only cut other dimensions and may therefore come later.
-bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
+bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& key) {
+  World& world = recording.world;
   const std::vector<IndexPart> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
   auto selects = [&](const IndexPart& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
   auto follows = [&](const IndexPart& part) {
@@ -85,7 +89,7 @@ bool Recording::select_followed(Frame& frame, PyRef& tensor, PyRef& key) {
   };
   if (std::none_of(parts.begin(), parts.end(), follows)) return false;
   const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
-  mark(frame);
+  recording.mark(frame);
   PyRef view = PyRef::share(tensor.get()), rest = PyRef::steal(PyList_New(0));
   int moved = 0;  // so many dimensions are gone by now: later parts lie that much further in front
   for (auto part = parts.begin(); part != parts.end(); ++part) {
@@ -223,40 +227,43 @@ int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<
 /// Calls what stands in for the function, which is given `numbers` in the place of all[at] and gives
 /// operators those that differ between calls (torchbolt.stand_ins). It gives null without an exception where
 /// that cannot be done.
-PyObject* Recording::tensor_by_operators(Frame& frame, const CFunction& row, PyObject* kwnames,
-                                         std::vector<PyObject*> all, int at, const PyRef& numbers) {
-  PyObject* function = on && numbers ? stand_in(row.name) : nullptr;
+static PyObject* tensor_by_operators(Recording& recording, Frame& frame, const CFunction& row,
+                                     PyObject* kwnames, std::vector<PyObject*> all, int at,
+                                     const PyRef& numbers) {
+  PyObject* function = recording.on && numbers ? stand_in(row.name) : nullptr;
   if (!function) return nullptr;
   all[static_cast<size_t>(at)] = numbers.get();  // a method's object is passed as well
   const NativeWatch::Pause ours;
   PyRef result =
       PyRef::steal(PyObject_Vectorcall(function, all.data(), static_cast<size_t>(at) + 1, kwnames));
   if (result && result.get() == Py_None) return nullptr;
-  end_if_wanted(frame);
+  recording.end_if_wanted(frame);
   return result.release();
 }
 
-PyObject* Recording::tensor_call(Frame& frame, const CFunction& row, PyObject* kwnames,
-                                 const std::vector<PyObject*>& all) {
+static PyObject* tensor_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* kwnames,
+                             const std::vector<PyObject*>& all) {
+  World& world = recording.world;
   const int at = numbers_argument(row, kwnames, all);
   PyObject* numbers = at < 0 ? nullptr : all[static_cast<size_t>(at)];
   if (!numbers || !world.holds_followed(numbers)) return nullptr;
-  for (PyObject* each : all) touch(frame, each, true);
-  if (!on) return nullptr;
-  mark(frame);
-  return tensor_by_operators(frame, row, kwnames, all, at, PyRef::steal(world.lend(numbers, true)));
+  for (PyObject* each : all) recording.touch(frame, each, true);
+  if (!recording.on) return nullptr;
+  recording.mark(frame);
+  return tensor_by_operators(recording, frame, row, kwnames, all, at,
+                             PyRef::steal(world.lend(numbers, true)));
 }
 
 /// Is it a list that guards make a tensor of, or one of the run's that holds such a list?
-bool Recording::holds_list_tensor(PyObject* data, int dims) {
+static bool holds_list_tensor(World& world, PyObject* data, int dims) {
   if (world.find(data)) return world.lists.tensor_of_list(data).get() != nullptr;
   for (Py_ssize_t i = 0; dims && is_sequence(data) && i < Py_SIZE(data); ++i)
-    if (holds_list_tensor(PySequence_Fast_GET_ITEM(data, i), dims - 1)) return true;
+    if (holds_list_tensor(world, PySequence_Fast_GET_ITEM(data, i), dims - 1)) return true;
   return false;
 }
 
 /// The tensor of a list without the items that the run has taken from its ends.
-PyRef Recording::left_of_list(PyRef tensor, const Window& window) {
+static PyRef left_of_list(PyRef tensor, const Window& window) {
   if (!window.front && !window.back) return tensor;
   const PyRef front = PyRef::steal(PyLong_FromSsize_t(window.front)),
               back = window.back ? PyRef::steal(PyLong_FromSsize_t(-window.back)) : PyRef();
@@ -266,7 +273,8 @@ PyRef Recording::left_of_list(PyRef tensor, const Window& window) {
 
 /// A copy of `data` with such tensors in the place of the lists; null with an exception, or where there are
 /// too many dimensions.
-PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
+static PyRef with_list_tensors(Recording& recording, Frame& frame, PyObject* data, int dims) {
+  World& world = recording.world;
   const Known* known = world.find(data);
   if (PyRef tensor = known ? world.lists.tensor_of_list(data) : PyRef()) {
     if (!(tensor = left_of_list(std::move(tensor), known->window))) return {};
@@ -277,32 +285,36 @@ PyRef Recording::with_list_tensors(Frame& frame, PyObject* data, int dims) {
     return PyRef::steal(
         PyObject_CallFunctionObjArgs(stand_in("list of numbers"), tensor.get(), rest.get(), nullptr));
   }
-  if (known || !is_sequence(data)) return touch(frame, data, true), PyRef::steal(world.lend(data, true));
+  if (known || !is_sequence(data))
+    return recording.touch(frame, data, true), PyRef::steal(world.lend(data, true));
   PyRef list = PyRef::steal(dims ? PySequence_List(data) : nullptr);
   for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
-    PyRef item = with_list_tensors(frame, PyList_GET_ITEM(list.get(), i), dims - 1);
+    PyRef item = with_list_tensors(recording, frame, PyList_GET_ITEM(list.get(), i), dims - 1);
     if (!item || PyList_SetItem(list.get(), i, item.release()) < 0) return {};
   }
   return list;
 }
 
-PyObject* Recording::list_tensor_call(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
-                                      PyObject* kwnames) {
+PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
+                           size_t nargs, PyObject* kwnames) {
   std::vector<PyObject*> all;
   if (native.self) all.push_back(native.self);
   all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   const int at = numbers_argument(*native.row, kwnames, all);
-  if (at < 0 || !holds_list_tensor(all[static_cast<size_t>(at)], guard::kMostListed)) return nullptr;
+  if (at < 0 || !holds_list_tensor(recording.world, all[static_cast<size_t>(at)], guard::kMostListed))
+    return nullptr;
   for (PyObject* each : all)
-    if (each != all[static_cast<size_t>(at)]) touch(frame, each, true);
-  mark(frame);
-  return tensor_by_operators(frame, *native.row, kwnames, all, at,
-                             with_list_tensors(frame, all[static_cast<size_t>(at)], guard::kMostListed));
+    if (each != all[static_cast<size_t>(at)]) recording.touch(frame, each, true);
+  recording.mark(frame);
+  return tensor_by_operators(
+      recording, frame, *native.row, kwnames, all, at,
+      with_list_tensors(recording, frame, all[static_cast<size_t>(at)], guard::kMostListed));
 }
 
-PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* callable, PyObject* const* args,
-                               size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
-                               bool* handled) {
+PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
+                    PyObject* const* args, size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
+                    bool* handled) {
+  World& world = recording.world;
   PyObject* result = nullptr;
   auto done = [&](PyObject* value) {
     *handled = value || PyErr_Occurred();
@@ -311,21 +323,22 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
   if (!kwnames) {
     if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
         row.name == "math.prod")
-      if ((result = reduce(*this, row.method, all)) || PyErr_Occurred()) return done(result);
+      if ((result = reduce(recording, row.method, all)) || PyErr_Occurred()) return done(result);
     if (all.size() == 1 && (is_sequence(all[0]) || is_deque(all[0]) || PyDictValues_Check(all[0]))) {
-      result = reduction(frame, row, callable, all[0], handled);
+      result = reduction(recording, frame, row, callable, all[0], handled);
       if (*handled || PyErr_Occurred()) return done(result);
     }
     if (row.name == "builtins.len" && all.size() == 1 && (result = world.places.text_length(all[0])))
       return done(result);
-    if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(*this, "prod", all));
+    if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(recording, "prod", all));
     if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
     if (row.name == "bool" && all.size() == 1 && world.follows_number(all[0]))
-      return done(Py_NewRef(truth(frame, all[0]) ? Py_True : Py_False));
-    if (row.name == "builtins.divmod" && (result = quotient_and_rest(*this, frame, all))) return done(result);
-    if ((result = call_with_member(*this, row, all)) || PyErr_Occurred()) return done(result);
+      return done(Py_NewRef(recording.truth(frame, all[0]) ? Py_True : Py_False));
+    if (row.name == "builtins.divmod" && (result = quotient_and_rest(recording, frame, all)))
+      return done(result);
+    if ((result = call_with_member(recording, row, all)) || PyErr_Occurred()) return done(result);
     if (row.kind == Kind::pure && all.size() == nargs) {
-      result = number_call(frame, callable, all, handled);
+      result = number_call(recording, frame, callable, all, handled);
       if (*handled) return result;
     }
   }
@@ -334,10 +347,10 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     if (!row.is(Trait::hands_on) && !world.holds_followed(each)) world.use(each);
   if (asks_numpy(row))
     for (PyObject* each : all) use_numpys(world, each);
-  if (!on) return nullptr;
-  if ((result = tensor_call(frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
+  if (!recording.on) return nullptr;
+  if ((result = tensor_call(recording, frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
-    if ((result = size_query(*this, row, all)) || PyErr_Occurred()) return done(result);
+    if ((result = size_query(recording, row, all)) || PyErr_Occurred()) return done(result);
 
   const bool lends =
       std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
@@ -345,34 +358,34 @@ PyObject* Recording::size_call(Frame& frame, const CFunction& row, PyObject* cal
     const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
     std::vector<PyRef> held;
     std::vector<PyObject*> passed;
-    mark(frame);
+    recording.mark(frame);
     for (size_t i = 0; i < total; ++i) {
       held.push_back(PyRef::steal(world.lend(args[i], PyFloat_CheckExact(args[i]))));
       if (!held.back()) return done(nullptr);
       passed.push_back(held.back().get());
     }
-    for (PyObject* each : all) touch(frame, each, true);
-    if (!on) return nullptr;
-    const size_t before = hooks_.recorded();
-    hooks_.begin_lent_call(row.method);
-    result = run_native(callable, passed.data(), nargs, kwnames, row);
-    for (Sym symbol : hooks_.end_lent_call())
-      if (const auto why = world.tell_0_and_1(symbol)) end_here(frame, *why, true);
-    if (!result && hooks_.recorded() == before) {
+    for (PyObject* each : all) recording.touch(frame, each, true);
+    if (!recording.on) return nullptr;
+    const size_t before = recording.hooks().recorded();
+    recording.hooks().begin_lent_call(row.method);
+    result = recording.run_native(callable, passed.data(), nargs, kwnames, row);
+    for (Sym symbol : recording.hooks().end_lent_call())
+      if (const auto why = world.tell_0_and_1(symbol)) recording.end_here(frame, *why, true);
+    if (!result && recording.hooks().recorded() == before) {
       // Not every function takes a torch.SymInt. Whether this one takes the number is found out by the call
       // below.
       PyErr_Clear();
       return nullptr;
     }
-    end_if_wanted(frame);
+    recording.end_if_wanted(frame);
     *handled = true;
   }
-  if (result) sizes_seen(row, all, result);
+  if (result) sizes_seen(world, row, all, result);
   return result;
 }
 
 /// A function that reports on tensors, rather than computing others, saw their sizes.
-void Recording::sizes_seen(const CFunction& row, const std::vector<PyObject*>& all, PyObject* result) {
+void sizes_seen(World& world, const CFunction& row, const std::vector<PyObject*>& all, PyObject* result) {
   if (row.is(Trait::ignores_sizes) || gives_tensors(result)) return;
   for (PyObject* each : all)
     if (guard::is_tensor(each)) world.use_sizes(each);

@@ -9,7 +9,9 @@
 #include "guard/numpy_numbers.h"
 #include "observe/calls/native_watch.h"
 #include "observe/calls/numpy_calls.h"
+#include "observe/ends/expectations.h"
 #include "observe/recording.h"
+#include "observe/values/number_operations.h"
 #include "support/range.h"
 
 namespace bolt::observe {
@@ -117,36 +119,8 @@ PyObject* with_tensor(Semantics& semantics, Frame& frame, int op, PyObject* tens
 
 }  // namespace
 
-PyObject* Recording::size_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
-  const int kind = op % Binary::inplace;
-  if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
-  if (PyUnicode_Check(left) || PyUnicode_Check(right)) return nullptr;
-  if (guard::is_tensor(left) || guard::is_tensor(right)) {
-    const bool number_first = guard::is_tensor(right);
-    if (world.late(number_first ? right : left)) return nullptr;
-    mark(frame);
-    PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
-    *handled = !lent;
-    if (!lent) return nullptr;
-    PyObject* value = with_tensor(*this, frame, op, number_first ? right : left, lent.get(), number_first);
-    *handled = value || PyErr_Occurred();
-    if (*handled) end_if_wanted(frame);
-    return value;
-  }
-  if (!is_plain_number(left) || !is_plain_number(right)) return nullptr;
-  use_others({left, right});
-  PyObject* result = expression_arithmetic(frame, op, left, right, handled);
-  if (*handled) return result;
-  result = run_base(*this, frame, op, left, right);
-  if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
-  if (!is_number(result)) return Py_DECREF(result), nullptr;
-  *handled = true;
-  const int x = world.step_of(left), y = world.step_of(right);
-  return world.computed(result, {guard::NumberOp::binary, kind, {}, {}, {x, y}});
-}
-
 /// Numbers that are not followed may be carried along unread (World::carried): now they are read.
-void Recording::use_others(const std::vector<PyObject*>& numbers) {
+static void use_others(World& world, const std::vector<PyObject*>& numbers) {
   for (PyObject* each : numbers)
     if (!world.follows_number(each)) world.use(each);
 }
@@ -174,8 +148,9 @@ std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right) {
 }
 
 /// Arithmetic of ints as an expression over sizes.
-PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left, PyObject* right,
-                                           bool* handled) {
+static PyObject* expression_arithmetic(Recording& recording, Frame& frame, int op, PyObject* left,
+                                       PyObject* right, bool* handled) {
+  World& world = recording.world;
   const int kind = op % Binary::inplace;
   if (!world.followed(left) && !world.followed(right)) return nullptr;
   if (!PyLong_CheckExact(left) || !PyLong_CheckExact(right)) return nullptr;
@@ -192,24 +167,57 @@ PyObject* Recording::expression_arithmetic(Frame& frame, int op, PyObject* left,
   if ((kind == Binary::floor_divide || kind == Binary::remainder) && !y.is_const())
     world.notes->add(0, Relation::lt, y);
   *handled = true;
-  return world.follow(run_base(*this, frame, op, left, right), *result);
+  return world.follow(run_base(recording, frame, op, left, right), *result);
 }
 
-PyObject* Recording::number_unary(Frame& frame, interp::Unary op, PyObject* value) {
+PyObject* size_arithmetic(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
+                          bool* handled) {
+  World& world = recording.world;
+  const int kind = op % Binary::inplace;
+  if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
+  if (PyUnicode_Check(left) || PyUnicode_Check(right)) return nullptr;
+  if (guard::is_tensor(left) || guard::is_tensor(right)) {
+    const bool number_first = guard::is_tensor(right);
+    if (world.late(number_first ? right : left)) return nullptr;
+    recording.mark(frame);
+    PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
+    *handled = !lent;
+    if (!lent) return nullptr;
+    PyObject* value =
+        with_tensor(recording, frame, op, number_first ? right : left, lent.get(), number_first);
+    *handled = value || PyErr_Occurred();
+    if (*handled) recording.end_if_wanted(frame);
+    return value;
+  }
+  if (!is_plain_number(left) || !is_plain_number(right)) return nullptr;
+  use_others(world, {left, right});
+  PyObject* result = expression_arithmetic(recording, frame, op, left, right, handled);
+  if (*handled) return result;
+  result = run_base(recording, frame, op, left, right);
+  if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
+  if (!is_number(result)) return Py_DECREF(result), nullptr;
+  *handled = true;
+  const int x = world.step_of(left), y = world.step_of(right);
+  return world.computed(result, {guard::NumberOp::binary, kind, {}, {}, {x, y}});
+}
+
+PyObject* number_unary(Recording& recording, Frame& frame, interp::Unary op, PyObject* value) {
+  World& world = recording.world;
   using guard::NumberOp;
   const NumberOp as = op == interp::Unary::negative   ? NumberOp::negative
                       : op == interp::Unary::positive ? NumberOp::positive
                                                       : NumberOp::invert;
   if (const Sym* size = world.followed(value); size && op == interp::Unary::negative)
-    return world.follow(Semantics::unary_op(frame, op, value), Sym(0) - *size);
-  PyObject* result = Semantics::unary_op(frame, op, value);
+    return world.follow(recording.Semantics::unary_op(frame, op, value), Sym(0) - *size);
+  PyObject* result = recording.Semantics::unary_op(frame, op, value);
   return result ? world.computed(result, {as, 0, {}, {}, {world.step_of(value)}}) : nullptr;
 }
 
 /// A C function that gives a number for numbers: a step. A bool it gives, numpy's too, is what the run goes
 /// by.
-PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::vector<PyObject*>& all,
-                                 bool* handled) {
+PyObject* number_call(Recording& recording, Frame& frame, PyObject* callable,
+                      const std::vector<PyObject*>& all, bool* handled) {
+  World& world = recording.world;
   constexpr size_t kMost = 64;
   if (all.size() > kMost || !(PyType_Check(callable) || PyCFunction_Check(callable) ||
                               Py_IS_TYPE(callable, &PyMethodDescr_Type) || is_numpys_function(callable)))
@@ -227,9 +235,10 @@ PyObject* Recording::number_call(Frame& frame, PyObject* callable, const std::ve
   guard::NumberStep step{guard::NumberOp::call, 0, PyRef::share(callable), {}, {}};
   for (PyObject* each : all) step.args.push_back(world.step_of(each));
   if (is_number(result)) return world.computed(result, std::move(step));
-  if (all.size() == 1 && world.is_open(all[0]) && expects(frame, result == Py_True)) {
+  if (all.size() == 1 && world.is_open(all[0]) && expects(recording, frame, result == Py_True)) {
     const PyRef answer = world.open_numbers.classified(callable, all[0]);
-    if (answer && hooks_.expect(answer.get(), result == Py_True, world.notes->where())) return result;
+    if (answer && recording.hooks().expect(answer.get(), result == Py_True, world.notes->where()))
+      return result;
   }
   world.went_by(std::move(step), result);
   return result;
@@ -256,7 +265,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   hooks_.pause(true);
   PyRef taken = PyRef::steal(take(tensor));
   hooks_.pause(false);
-  if (taken && PyBool_Check(taken.get()) && expect_truth(frame, tensor, taken.get() == Py_True))
+  if (taken && PyBool_Check(taken.get()) && expect_truth(*this, frame, tensor, taken.get() == Py_True))
     return taken.release();
   const bool whole = row.name == "int" && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
   if (!taken || !holds_numbers(taken.get()) || (whole && !world.open_numbers.expect_whole(tensor)))
@@ -285,17 +294,8 @@ static PyObject* one_of(PyObject*, PyObject* const* args, Py_ssize_t nargs) {
   return PyErr_Format(PyExc_IndexError, "list index out of range");
 }
 
-/// An int that differs between calls says which item is meant: of a list from outside whose items nobody
-/// needs to know, or of few numbers in a list or tuple. Null: not here.
-PyObject* Recording::item_by_number(Frame& frame, PyObject* sequence, PyObject* key) {
-  if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late)
-    return nullptr;
-  PyObject* item = world.places.item_by_number(sequence, key);
-  return item ? item : one_of_numbers(frame, sequence, key);
-}
-
 /// random.choice(range(n)).
-PyObject* Recording::number_in_range(PyObject* range, PyObject* key) {
+static PyObject* number_in_range(World& world, PyObject* range, PyObject* key) {
   PyObject* number = PyObject_GetItem(range, key);
   if (!number) return PyErr_Clear(), nullptr;  // raised anew
   const int whole = world.numbers.add({guard::NumberOp::constant, 0, PyRef::share(range), {}, {}});
@@ -303,12 +303,13 @@ PyObject* Recording::number_in_range(PyObject* range, PyObject* key) {
       number, {guard::NumberOp::call, 0, PyRef::share(getitem_function()), {}, {whole, world.step_of(key)}});
 }
 
-PyObject* Recording::one_of_numbers(Frame& frame, PyObject* sequence, PyObject* key) {
+static PyObject* one_of_numbers(Recording& recording, Frame& frame, PyObject* sequence, PyObject* key) {
+  World& world = recording.world;
   static PyMethodDef method = {"one_of", reinterpret_cast<PyCFunction>(reinterpret_cast<void*>(one_of)),
                                METH_FASTCALL, nullptr};
   static PyObject* const function = PyCFunction_New(&method, nullptr);
   const bool is_early = world.phase_of(key) == guard::Phase::early;
-  if (is_early && PyRange_Check(sequence)) return number_in_range(sequence, key);
+  if (is_early && PyRange_Check(sequence)) return number_in_range(world, sequence, key);
   if (!PyList_CheckExact(sequence) && !PyTuple_CheckExact(sequence)) return nullptr;
   if (Py_SIZE(sequence) >= 64 || (!is_early && world.lengths.known_by_ends(sequence))) return nullptr;
   for (Py_ssize_t i = 0; i < Py_SIZE(sequence); ++i)
@@ -325,12 +326,22 @@ PyObject* Recording::one_of_numbers(Frame& frame, PyObject* sequence, PyObject* 
     all.push_back(item);
   }
   bool handled = false;
-  PyObject* mine = number_call(frame, function, all, &handled);
+  PyObject* mine = number_call(recording, frame, function, all, &handled);
   if (PyObject* item = mine ? one_of(nullptr, all.data(), std::ssize(all)) : nullptr) {
     if (mine != item) world.stands_for(mine, item);
     Py_DECREF(item);
   }
   return mine;
+}
+
+/// An int that differs between calls says which item is meant: of a list from outside whose items nobody
+/// needs to know, or of few numbers in a list or tuple. Null: not here.
+PyObject* item_by_number(Recording& recording, Frame& frame, PyObject* sequence, PyObject* key) {
+  World& world = recording.world;
+  if (!PyLong_CheckExact(key) || !world.follows_number(key) || world.phase_of(key) == guard::Phase::late)
+    return nullptr;
+  PyObject* item = world.places.item_by_number(sequence, key);
+  return item ? item : one_of_numbers(recording, frame, sequence, key);
 }
 
 int mirrored(int compare) {
@@ -360,7 +371,7 @@ static PyObject* of_items(PyObject* function, PyObject* numbers) {
 }
 
 /// The sum of ints, one of which is open, as it can be known of a step that it does not raise.
-PyObject* Recording::open_sum(const std::vector<PyObject*>& items, PyObject* sum) {
+static PyObject* open_sum(World& world, const std::vector<PyObject*>& items, PyObject* sum) {
   int total = world.step_of(items[0]);
   for (size_t i = 1; i + 1 < items.size(); ++i)
     total =
@@ -370,40 +381,42 @@ PyObject* Recording::open_sum(const std::vector<PyObject*>& items, PyObject* sum
 }
 
 /// A C function of a sequence: a step of its items, some of which differ between calls.
-PyObject* Recording::call_of_items(Frame& frame, PyObject* callable, PyObject* sequence, bool* handled) {
+PyObject* call_of_items(Recording& recording, Frame& frame, PyObject* callable, PyObject* sequence,
+                        bool* handled) {
   static PyMethodDef method = {"of_items", of_items, METH_VARARGS, nullptr};
-  touch(frame, sequence);
-  const PyRef items = PyRef::steal(on ? PySequence_List(sequence) : nullptr);
+  recording.touch(frame, sequence);
+  const PyRef items = PyRef::steal(recording.on ? PySequence_List(sequence) : nullptr);
   const PyRef function = PyRef::steal(items ? PyCFunction_New(&method, callable) : nullptr);
   if (!function) return nullptr;
   PyObject** const first = PySequence_Fast_ITEMS(items.get());
-  return number_call(frame, function.get(), {first, first + PyList_GET_SIZE(items.get())}, handled);
+  return number_call(recording, frame, function.get(), {first, first + PyList_GET_SIZE(items.get())},
+                     handled);
 }
 
 /// max, min, sum and the like of a container that holds numbers which differ between calls: of the numbers
 /// themselves. Null without an exception: not here.
-PyObject* Recording::reduction(Frame& frame, const CFunction& row, PyObject* callable, PyObject* container,
-                               bool* handled) {
+PyObject* reduction(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
+                    PyObject* container, bool* handled) {
   const bool sums = row.name == "builtins.sum";
   const bool takes_items = row.name == "builtins.max" || row.name == "builtins.min";
   if (!sums && !takes_items && row.name != "math.prod" && row.name != "math.fsum") return nullptr;
-  touch(frame, container);
-  const PyRef list = PyRef::steal(on ? PySequence_List(container) : nullptr);
+  recording.touch(frame, container);
+  const PyRef list = PyRef::steal(recording.on ? PySequence_List(container) : nullptr);
   if (!list) return nullptr;
   const std::vector<PyObject*> items(PySequence_Fast_ITEMS(list.get()),
                                      PySequence_Fast_ITEMS(list.get()) + PyList_GET_SIZE(list.get()));
   guard::Phase phase = guard::Phase::check;
-  for (PyObject* each : items) phase = std::max(phase, world.phase_of(each));
+  for (PyObject* each : items) phase = std::max(phase, recording.world.phase_of(each));
   const bool open = phase != guard::Phase::check;
   const bool ints =
       std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
   const bool late_floats = phase == guard::Phase::late && !(sums && ints);
   if (items.size() < 2 || (late_floats && !takes_items)) return nullptr;
-  if (takes_items) return number_call(frame, callable, items, handled);
-  if (!open || !(sums && ints)) return call_of_items(frame, callable, list.get(), handled);
+  if (takes_items) return number_call(recording, frame, callable, items, handled);
+  if (!open || !(sums && ints)) return call_of_items(recording, frame, callable, list.get(), handled);
   PyObject* result = PyObject_CallOneArg(callable, container);
   *handled = result != nullptr;
-  return result ? open_sum(items, result) : nullptr;
+  return result ? open_sum(recording.world, items, result) : nullptr;
 }
 
 /// mode == "sum": which of the two it is, not what the text says. Null without an exception: not here.
@@ -480,21 +493,23 @@ bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
 
 }  // namespace
 
-PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObject* right, bool* handled) {
+PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
+                          bool* handled) {
+  World& world = recording.world;
   if (PyObject* answer = text_comparison(world, op, left, right)) return *handled = true, answer;
   auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
     note_comparison(*world.notes, how, world.expression(a), world.expression(b), yes);
   };
   if (is_plain_number(left) && is_plain_number(right)) {
     if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
-    use_others({left, right});
+    use_others(world, {left, right});
     *handled = true;
     PyObject* value = PyObject_RichCompare(left, right, op);
     if (!value) return nullptr;
     if (world.is_open(left) || world.is_open(right)) {
       if (outcome_is_known(world, op, left, right)) return value;
-      if (PyBool_Check(value) && expects(frame, value == Py_True) &&
-          expect_comparison(frame, op, left, right, value == Py_True))
+      if (PyBool_Check(value) && expects(recording, frame, value == Py_True) &&
+          expect_comparison(recording, frame, op, left, right, value == Py_True))
         return value;
       for (PyObject* side : {left, right})
         if (world.is_open(side)) return world.use(side), value;  // ends the region
@@ -529,7 +544,7 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
           return world.use(each), nullptr;
     for (PyObject* side : {left, right}) {
       world.read_whole(side);
-      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others({PySequence_Fast_GET_ITEM(side, i)});
+      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others(world, {PySequence_Fast_GET_ITEM(side, i)});
     }
     *handled = true;
     bool equal = true;
@@ -544,14 +559,14 @@ PyObject* Recording::size_comparison(Frame& frame, int op, PyObject* left, PyObj
   for (bool turned : {false, true}) {
     PyObject *tensor = turned ? right : left, *number = turned ? left : right;
     if (!guard::is_tensor(tensor) || world.late(tensor) || !world.follows_number(number)) continue;
-    mark(frame);
+    recording.mark(frame);
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
     *handled = true;
     const int how = turned ? mirrored(op) : op;
-    PyObject* value = finish_compare(frame, how, tensor, lent.get(),
-                                     Semantics::start_compare(frame, how, tensor, lent.get()));
-    end_if_wanted(frame);
+    PyObject* value = recording.finish_compare(
+        frame, how, tensor, lent.get(), recording.Semantics::start_compare(frame, how, tensor, lent.get()));
+    recording.end_if_wanted(frame);
     return value;
   }
   return nullptr;
