@@ -193,8 +193,8 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
     execution->begin(values, generators);  // what kernels of earlier calls reported raises here
     auto steps = [&] {
       if (!execution->is_for(sizes)) execution->take_shapes(kept_.shapes_for(sizes));
-      shapes = execution->shapes();
-      execution->make_arenas();
+      shapes = execution->memory.shapes();
+      execution->memory.make_arenas();
       execution->bind(inputs);
       fold();
       if (folded) execution->use(*folded);
@@ -208,7 +208,7 @@ std::vector<at::Tensor> Compiled::run_plan(const std::vector<at::Tensor>& tape_i
     if (o.write_to >= 0) announce_write(lowered, inputs, o.write_to);
   announce_reshaped(lowered, tape_inputs);
   auto out = repeated ? std::move(*repeated) : execution->collect(modes_);
-  const std::vector<Result>& results = execution ? execution->results() : shapes->results;
+  const std::vector<Result>& results = execution ? execution->memory.shapes()->results : shapes->results;
   if (way.tie && *way.tie) (*way.tie)(out);
   give_views(lowered, results, tape_inputs, grad_mode, out);
   out.resize(wanted_.size());

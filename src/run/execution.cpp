@@ -3,11 +3,8 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_foreach_copy.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
-#include <ATen/ops/from_blob.h>
 #include <ATen/record_function.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
@@ -28,280 +25,40 @@ using loops::StepKind;
 
 namespace {
 
-constexpr int64_t kAlignment = 64;  // of what lies in an arena
-
 /// Without the sizes: calls that fail alike are counted as one.
 std::string unfit(const SizeFact& fact) {
   return str(fact) + (fact.where.empty() ? "" : " (" + fact.where + ")");
 }
 
-}  // namespace
-
-at::Tensor made_in(std::optional<bool> inference_mode, at::Tensor t) {
-  if (!inference_mode || *inference_mode == t.is_inference()) return t;
-  const c10::InferenceMode mode(*inference_mode);
-  return at::empty({0}, t.options()).set_(t.storage(), t.storage_offset(), t.sizes(), t.strides());
-}
-
-Execution::Execution(const Prepared& prepared) : p_(prepared) {
-  for (const UsedDevice& d : p_.devices) queues_.push_back(d.driver->queue(d.device));
-}
-
-// ---- a call ----
-
-void Execution::follow_queues() {
-  for (const auto& queue : queues_) queue->follow();
-}
-
-void Execution::begin(Ints values, record::CallGenerators generators) {
-  values_ = std::move(values);
-  generators_ = std::move(generators);
-  running_ = nullptr;
-  for (const auto& queue : queues_) queue->begin();
-}
-
-void Execution::make_arenas() {
-  for (size_t i = 0; i < arenas_.size(); ++i)
-    if (!keeps(i)) make_arena(i);
-}
-
-void Execution::take_shapes(std::shared_ptr<const Shapes> shapes) {
-  shapes_ = std::move(shapes);
-  if (!p_.data_sizes.empty()) shapes_ = own_ = std::make_shared<Shapes>(*shapes_);
-  slots_.assign(p_.plan.buffers.size(), {});
-  arenas_.resize(p_.plan.arenas.size());
-  for (size_t i = 0; i < arenas_.size(); ++i)
-    if (keeps(i)) make_arena(i);
-  if (!p_.data_sizes.empty()) return;
-  for (const PreparedStep& p : p_.steps)
-    if (p.kernel >= 0 && p.step->kind != StepKind::Pack)
-      p.code->reserve(p.kernel, *queues_[p.queue],
-                      shapes_->steps[static_cast<size_t>(p.shape)].extents.data());
-}
-
-void Execution::make_arena(size_t arena) {
-  const int64_t bytes = shapes_->arena_bytes[arena];
-  if (bytes == 0) return;
-  const size_t at = p_.device_of_arena[arena];
-  if (!arenas_[arena].defined() || arenas_[arena].numel() < bytes + kAlignment)
-    arenas_[arena] = p_.devices[at].driver->arena(p_.devices[at].device, bytes + kAlignment);
-  const auto begin = reinterpret_cast<uintptr_t>(arenas_[arena].data_ptr());
-  char* base = reinterpret_cast<char*>((begin + kAlignment - 1) & ~uintptr_t{kAlignment - 1});
-  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
-    if (p_.lies_in_arena(i) && p_.device_of_buffer[i] == at)
-      slots_[i] = {base + shapes_->buffers[i].arena_offset, {}};
-}
-
-void Execution::drop_arena(size_t arena) {
-  arenas_[arena].reset();
-  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
-    if (p_.lies_in_arena(i) && p_.device_of_buffer[i] == p_.device_of_arena[arena]) slots_[i] = {};
-}
-
-void Execution::bind(const std::vector<at::Tensor>& inputs) {
-  for (size_t i = 0; i < p_.plan.buffers.size(); ++i) {
-    const PlanBuffer& b = p_.plan.buffers[i];
-    const int buffer = static_cast<int>(i);
-    if (b.kind == BufferKind::Input)
-      give(buffer, inputs[static_cast<size_t>(b.source)]);
-    else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i) && !p_.made_by_step(i) &&
-             !slots_[i].data)
-      make_output(buffer);
-  }
-  if (p_.data_sizes.empty()) make_copies();
-}
-
-void Execution::use(const FoldedBuffers& folded) {
-  for (const auto& [buffer, kept] : folded.slots) {
-    slot(buffer) = kept;
-    const size_t device = p_.device_of_buffer[static_cast<size_t>(buffer)];
-    if (queues_[device]->order() != folded.orders[device]) queues_[device]->keep(kept.tensor);
-  }
-}
-
-void Execution::end() {
-  for (size_t i = 0; i < slots_.size(); ++i)
-    if (!p_.lies_in_arena(i)) slots_[i] = {};  // memory and tensors of the others stay valid
-  for (size_t i = 0; i < arenas_.size(); ++i)
-    if (!keeps(i)) drop_arena(i);
-  operands_.clear();
-  copies_.clear();
-  places_.clear();
-  generators_ = {};
-}
-
-FoldedBuffers Execution::fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes) {
-  for (const auto& queue : queues_) queue->begin();
-  shapes_ = std::move(shapes);  // whatever they are: what is folded has known sizes
-  slots_.assign(p_.plan.buffers.size(), {});
-  for (size_t i = 0; i < p_.plan.buffers.size(); ++i) {
-    const PlanBuffer& b = p_.plan.buffers[i];
-    const int buffer = static_cast<int>(i);
-    if (b.kind == BufferKind::Input &&
-        std::binary_search(p_.fold_inputs.begin(), p_.fold_inputs.end(), b.source)) {
-      give(buffer, inputs[static_cast<size_t>(b.source)]);
-    } else if (b.kind == BufferKind::Fold || p_.in_fold[i]) {
-      // Written by kernels; steps that own their result replace it. Also outputs without elements are read.
-      if (!b.owned_by_step)
-        give(buffer, at::empty_strided(shape(buffer).sizes, shape(buffer).strides, options(buffer)));
-    }
-  }
-  run(p_.fold_steps);
-  FoldedBuffers folded;
-  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
-    if (p_.plan.buffers[i].kind == BufferKind::Fold && p_.plan.buffers[i].first_step >= 0)
-      folded.slots.emplace_back(static_cast<int>(i), slots_[i]);
-  for (const auto& queue : queues_) {
-    queue->finish();  // the user knows of no work that a later call on another stream should wait for
-    folded.orders.push_back(queue->order());
-  }
-  return folded;
-}
-
-// ---- buffers ----
-
-at::TensorOptions Execution::options(int buffer) const {
-  return at::TensorOptions()
-      .dtype(record::to_torch(p_.buffer(buffer).type.dtype))
-      .device(p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]].device);
-}
-
-/// The buffer as a tensor over memory that is somebody else's.
-at::Tensor Execution::over(int buffer, void* data) const {
-  const at::TensorOptions o = options(buffer);
-  return at::for_blob(data, shape(buffer).sizes)
-      .strides(shape(buffer).strides)
-      .target_device(o.device())
-      .options(o)
-      .make_tensor();
-}
-
-void Execution::give(int buffer, at::Tensor tensor) {
-  slot(buffer).data = tensor.data_ptr();
-  slot(buffer).tensor = std::move(tensor);
-}
-
-const at::Tensor& Execution::tensor(int buffer) {
-  BufferInCall& s = slot(buffer);
-  if (s.tensor.defined()) return s.tensor;
-  const PlanBuffer& b = p_.buffer(buffer);
-  if (b.kind == BufferKind::Alias) {
-    const at::Tensor& base = tensor(b.source);
-    give(buffer, base.as_strided(shape(buffer).sizes, shape(buffer).strides,
-                                 base.storage_offset() + shape(buffer).offset));
-  } else {
-    BOLT_CHECK(s.data, "buffer ", buffer, " is used before it is made; the last step was ",
-               running_ ? running_->name : "none");
-    give(buffer, over(buffer, s.data));
-  }
-  return s.tensor;
-}
-
-void* Execution::pointer(int buffer) {
-  BufferInCall& s = slot(buffer);
-  return s.data ? s.data : tensor(buffer).data_ptr();
-}
-
-/// Memory that is not the arena's.
-void Execution::make_output(int buffer) {
-  const UsedDevice& d = p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]];
-  give(buffer, d.driver->result(d.device, shape(buffer).sizes, shape(buffer).strides,
-                                record::to_torch(p_.buffer(buffer).type.dtype)));
-}
-
-/// Memory of its own, or that of the one it takes the place of. Outputs of recordings are there already.
-void Execution::make(int buffer) {
-  const PlanBuffer& b = p_.buffer(buffer);
-  if (b.kind == BufferKind::Output && slot(buffer).data) return;
-  void* place = b.over >= 0 ? slot(b.over).data : nullptr;
-  if (place)
-    give(buffer, over(buffer, place));
-  else
-    make_output(buffer);
-}
-
-// ---- steps ----
-
-std::optional<c10::Device> Execution::goes_on_behind(const PreparedStep& p) const {
+/// The device of the step's work, where that goes on when the step has returned.
+std::optional<c10::Device> goes_on_behind(const Prepared& program, const PreparedStep& p) {
   if (p.kernel < 0 && p.step->buffers.empty()) return std::nullopt;
-  const size_t place = p.kernel >= 0 ? p.queue : p_.device_of_buffer[static_cast<size_t>(p.step->buffers[0])];
-  const UsedDevice& used = p_.devices[place];
+  const size_t place =
+      p.kernel >= 0 ? p.queue : program.device_of_buffer[static_cast<size_t>(p.step->buffers[0])];
+  const UsedDevice& used = program.devices[place];
   return used.driver->works_behind_host() ? std::optional(used.device) : std::nullopt;
-}
-
-void Execution::run(std::span<const PreparedStep> steps) {
-  // Of those that are launched together, a part may be another section's.
-  auto together = [&](const PreparedStep& p) {
-    const auto left = static_cast<size_t>(steps.data() + steps.size() - &p);
-    return std::min(left, static_cast<size_t>(p.together));
-  };
-  auto run = [&](const PreparedStep& p) {
-    running_ = &p;
-    const std::span<const PreparedStep> list(&p, together(p));
-    for (const PreparedStep& one : list)
-      for (int b : one.makes) make(b);
-    if (list.size() > 1)
-      launch_list(list);
-    else if (!tells_of_calls_ || !keep_call(p))
-      run_step(p);
-    for (const PreparedStep& one : list)
-      for (int b : one.frees) slot(b) = {};
-  };
-  auto for_each = [&](auto each) {
-    for (size_t i = 0; i < steps.size(); i += together(steps[i])) each(steps[i]);
-  };
-  auto run_copies = [&](size_t from, size_t to) {
-    for (size_t i = from; i < to; ++i)
-      for (int b : steps[i].makes) make(b);
-    bool kept = tells_of_calls_;
-    for (size_t i = from; tells_of_calls_ && i < to; ++i) kept = keep_call(steps[i]) && kept;
-    if (!kept) copy_all(steps, from, to);
-    for (size_t i = from; i < to; ++i)
-      for (int b : steps[i].frees) slot(b) = {};
-  };
-  if (steps_are_timed() && steps.data() == p_.steps.data() && steps.size() == p_.steps.size()) {
-    Stopwatch watch;
-    for_each([&](const PreparedStep& p) {
-      watch.time(goes_on_behind(p), [&] { run(p); });
-      for (size_t i = 1; i < together(p); ++i) watch.time(goes_on_behind(p), [] {});
-    });
-    return p_.times.add(watch.times());
-  }
-  const bool is_watched = at::hasCallbacks();  // a profiler looks on
-  for (size_t i = 0; i < steps.size();) {
-    const size_t behind = i + together(steps[i]);
-    const size_t next = std::max(behind, end_of_write_backs(steps, i));
-    auto run_these = [&] { next == behind ? run(steps[i]) : run_copies(i, next); };
-    if (is_watched) {
-      at::RecordFunction shown(at::RecordScope::FUNCTION);
-      show(shown, steps[i], p_, *shapes_);
-      run_these();
-    } else {
-      run_these();
-    }
-    i = next;
-  }
 }
 
 /// Behind the copies from `first` on that write what the program made into inputs: none of them reads what
 /// another writes, and no input is written twice.
-size_t Execution::end_of_write_backs(std::span<const PreparedStep> steps, size_t first) const {
+size_t end_of_write_backs(const Prepared& program, std::span<const PreparedStep> steps, size_t first) {
   size_t i = first;
   for (; i < steps.size() && steps[i].step->kind == StepKind::Copy; ++i) {
     const std::vector<int>& buffers = steps[i].step->buffers;
-    const BufferKind from = p_.buffer(p_.owner(buffers[0])).kind;
-    if (from == BufferKind::Input || p_.buffer(buffers[1]).kind != BufferKind::Input) break;
+    const BufferKind from = program.buffer(program.owner(buffers[0])).kind;
+    if (from == BufferKind::Input || program.buffer(buffers[1]).kind != BufferKind::Input) break;
   }
   return i;
 }
 
 /// In one launch where a device has such (running statistics of a network's normalisations), for each device
 /// and element type.
-void Execution::copy_all(std::span<const PreparedStep> steps, size_t from, size_t to) {
+void copy_all(CallMemory& memory, std::span<const PreparedStep> steps) {
   const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
   std::vector<std::pair<std::vector<at::Tensor>, std::vector<at::Tensor>>> lists;
-  for (size_t i = from; i < to; ++i) {
-    const at::Tensor &source = tensor(steps[i].step->buffers[0]), &target = tensor(steps[i].step->buffers[1]);
+  for (const PreparedStep& p : steps) {
+    const at::Tensor& source = memory.tensor(p.step->buffers[0]);
+    const at::Tensor& target = memory.tensor(p.step->buffers[1]);
     auto alike = [&](const auto& list) {
       return list.first[0].scalar_type() == target.scalar_type() && list.first[0].device() == target.device();
     };
@@ -319,6 +76,143 @@ void Execution::copy_all(std::span<const PreparedStep> steps, size_t from, size_
     at::_foreach_copy_(targets, sources);
     for (size_t i = 0; i < targets.size(); ++i)
       if (!targets[i].is_inference()) counter(targets[i]).set_version(versions[i]);
+  }
+}
+
+bool stores_nothing(const CallMemory& memory, const PreparedStep& p) {
+  auto nothing = [&](int b) {
+    const Ints& sizes = memory.shape(b).sizes;
+    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
+  };
+  return !p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing);
+}
+
+/// An operator of the user's may give other tensors for other data.
+void check_kind(const Prepared& program, const PreparedStep& p, const std::vector<at::Tensor>& results) {
+  bool same = results.size() == p.call->gives;
+  for (size_t i = 0; same && i < results.size(); ++i) {
+    const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count) + i];
+    same = results[i].scalar_type() == record::to_torch(program.buffer(buffer).type.dtype);
+  }
+  if (!same) throw RunEagerly{{Why::other_result, p.name}, true};
+}
+
+}  // namespace
+
+Execution::Execution(const Prepared& prepared) : memory(prepared), p_(prepared) {
+  for (const UsedDevice& d : p_.devices) queues_.push_back(d.driver->queue(d.device));
+}
+
+// ---- a call ----
+
+void Execution::follow_queues() {
+  for (const auto& queue : queues_) queue->follow();
+}
+
+void Execution::begin(Ints values, record::CallGenerators generators) {
+  values_ = std::move(values);
+  generators_ = std::move(generators);
+  running_ = nullptr;
+  for (const auto& queue : queues_) queue->begin();
+}
+
+void Execution::take_shapes(std::shared_ptr<const Shapes> shapes) {
+  if (!p_.data_sizes.empty()) shapes = own_ = std::make_shared<Shapes>(*shapes);
+  memory.take_shapes(std::move(shapes));
+  if (!p_.data_sizes.empty()) return;
+  for (const PreparedStep& p : p_.steps)
+    if (p.kernel >= 0 && p.step->kind != StepKind::Pack)
+      p.code->reserve(p.kernel, *queues_[p.queue], of_step(p).extents.data());
+}
+
+void Execution::bind(const std::vector<at::Tensor>& inputs) {
+  memory.bind(inputs);
+  if (p_.data_sizes.empty()) outputs_.make_copies(memory);
+}
+
+void Execution::use(const FoldedBuffers& folded) {
+  for (const auto& [buffer, kept] : folded.slots) {
+    memory.slot(buffer) = kept;
+    const size_t device = p_.device_of_buffer[static_cast<size_t>(buffer)];
+    if (queues_[device]->order() != folded.orders[device]) queues_[device]->keep(kept.tensor);
+  }
+}
+
+void Execution::end() {
+  memory.end();
+  operands_.clear();
+  outputs_.drop_copies();
+  generators_ = {};
+}
+
+FoldedBuffers Execution::fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes) {
+  for (const auto& queue : queues_) queue->begin();
+  memory.bind_folds(inputs, std::move(shapes));
+  run(p_.fold_steps);
+  FoldedBuffers folded;
+  for (size_t i = 0; i < p_.plan.buffers.size(); ++i)
+    if (p_.plan.buffers[i].kind == BufferKind::Fold && p_.plan.buffers[i].first_step >= 0)
+      folded.slots.emplace_back(static_cast<int>(i), memory.slots()[i]);
+  for (const auto& queue : queues_) {
+    queue->finish();  // the user knows of no work that a later call on another stream should wait for
+    folded.orders.push_back(queue->order());
+  }
+  return folded;
+}
+
+// ---- steps ----
+
+void Execution::run(std::span<const PreparedStep> steps) {
+  // Of those that are launched together, a part may be another section's.
+  auto together = [&](const PreparedStep& p) {
+    const auto left = static_cast<size_t>(steps.data() + steps.size() - &p);
+    return std::min(left, static_cast<size_t>(p.together));
+  };
+  auto run = [&](const PreparedStep& p) {
+    running_ = &p;
+    const std::span<const PreparedStep> list(&p, together(p));
+    for (const PreparedStep& one : list)
+      for (int b : one.makes) memory.make(b);
+    if (list.size() > 1)
+      launch_list(list);
+    else if (!tells_of_calls_ || !keep_call(p))
+      run_step(p);
+    for (const PreparedStep& one : list)
+      for (int b : one.frees) memory.slot(b) = {};
+  };
+  auto for_each = [&](auto each) {
+    for (size_t i = 0; i < steps.size(); i += together(steps[i])) each(steps[i]);
+  };
+  auto run_copies = [&](size_t from, size_t to) {
+    for (size_t i = from; i < to; ++i)
+      for (int b : steps[i].makes) memory.make(b);
+    bool kept = tells_of_calls_;
+    for (size_t i = from; tells_of_calls_ && i < to; ++i) kept = keep_call(steps[i]) && kept;
+    if (!kept) copy_all(memory, steps.subspan(from, to - from));
+    for (size_t i = from; i < to; ++i)
+      for (int b : steps[i].frees) memory.slot(b) = {};
+  };
+  if (steps_are_timed() && steps.data() == p_.steps.data() && steps.size() == p_.steps.size()) {
+    Stopwatch watch;
+    for_each([&](const PreparedStep& p) {
+      watch.time(goes_on_behind(p_, p), [&] { run(p); });
+      for (size_t i = 1; i < together(p); ++i) watch.time(goes_on_behind(p_, p), [] {});
+    });
+    return p_.times.add(watch.times());
+  }
+  const bool is_watched = at::hasCallbacks();  // a profiler looks on
+  for (size_t i = 0; i < steps.size();) {
+    const size_t behind = i + together(steps[i]);
+    const size_t next = std::max(behind, end_of_write_backs(p_, steps, i));
+    auto run_these = [&] { next == behind ? run(steps[i]) : run_copies(i, next); };
+    if (is_watched) {
+      at::RecordFunction shown(at::RecordScope::FUNCTION);
+      show(shown, steps[i], p_, *memory.shapes());
+      run_these();
+    } else {
+      run_these();
+    }
+    i = next;
   }
 }
 
@@ -341,11 +235,11 @@ void Execution::run_step(const PreparedStep& p) {
     case StepKind::Library:
     case StepKind::Extern: return call(p);
     case StepKind::Pack:
-      return p.code->pack(p.step->epilogue, *queues_[p.queue], pointer(buffers[0]), shape(buffers[0]).strides,
-                          pointer(buffers[1]));
+      return p.code->pack(p.step->epilogue, *queues_[p.queue], memory.pointer(buffers[0]),
+                          memory.shape(buffers[0]).strides, memory.pointer(buffers[1]));
     case StepKind::Copy: {
       const at::AutoDispatchBelowADInplaceOrView is_announced;  // announce_write: of an input
-      tensor(buffers[1]).copy_(tensor(buffers[0]));
+      memory.tensor(buffers[1]).copy_(memory.tensor(buffers[0]));
       return;
     }
   }
@@ -372,11 +266,11 @@ bool Execution::keep_call(const PreparedStep& p) {
   for (int b : s.buffers) {
     // The caller's memory is not kept: neither what he gave nor results that he gets. All else is kept with
     // the recording.
-    const int memory = p_.owner(b);
-    const PlanBuffer& kept = p_.buffer(memory);
-    const bool is_his = kept.kind == BufferKind::Input || places_.contains(memory) ||
+    const int owner = p_.owner(b);
+    const PlanBuffer& kept = p_.buffer(owner);
+    const bool is_his = kept.kind == BufferKind::Input || memory.place_of(owner) ||
                         (kept.kind == BufferKind::Output && !kept.owned_by_step);
-    all.push_back(is_his ? over(b, pointer(b)) : tensor(b));
+    all.push_back(is_his ? memory.over(b, memory.pointer(b)) : memory.tensor(b));
   }
   if (s.kind == StepKind::Pack) {
     queue.keep_call([&p, &queue, all] {
@@ -403,27 +297,19 @@ bool Execution::keep_call(const PreparedStep& p) {
 
 /// What a kernel, or a call of ATen, is given in this call. Valid until the next step.
 const Ints& Execution::numbers(const PreparedStep& p) {
-  const Ints& known = shapes_->steps[static_cast<size_t>(p.shape)].numbers;
+  const Ints& known = of_step(p).numbers;
   if (p.numbers.empty()) return known;
   numbers_ = known;
   for (auto [at, symbol] : p.numbers) numbers_[at] = values_[symbol];
   return numbers_;
 }
 
-bool Execution::stores_nothing(const PreparedStep& p) const {
-  auto nothing = [&](int b) {
-    const Ints& sizes = shape(b).sizes;
-    return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
-  };
-  return !p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing);
-}
-
 void Execution::launch(const PreparedStep& p) {
-  if (stores_nothing(p)) return;
+  if (stores_nothing(memory, p)) return;
   pointers_.clear();
-  for (int b : p.step->buffers) pointers_.push_back(pointer(b));
+  for (int b : p.step->buffers) pointers_.push_back(memory.pointer(b));
   device::Queue& queue = *queues_[p.queue];
-  const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
+  const Ints& extents = of_step(p).extents;
   p.code->launch(p.kernel, queue, {pointers_, numbers(p).data(), extents.data()});
   if (queue.reported()) throw RunEagerly{{Why::out_of_range, p.name}};
 }
@@ -435,13 +321,13 @@ void Execution::launch_list(std::span<const PreparedStep> list) {
   std::vector<device::DeviceCode::OfList> launches;
   launches.reserve(list.size());
   for (const PreparedStep& p : list) {
-    if (stores_nothing(p)) continue;
+    if (stores_nothing(memory, p)) continue;
     std::vector<void*>& pointers = all_pointers[launches.size()];
     Ints& given = all_numbers[launches.size()];
     pointers.clear();
-    for (int b : p.step->buffers) pointers.push_back(pointer(b));
+    for (int b : p.step->buffers) pointers.push_back(memory.pointer(b));
     given = numbers(p);
-    const Ints& extents = shapes_->steps[static_cast<size_t>(p.shape)].extents;
+    const Ints& extents = of_step(p).extents;
     launches.push_back({p.kernel, {pointers, given.data(), extents.data()}});
   }
   if (!launches.empty()) list.front().code->launch_list(launches, *queues_[list.front().queue]);
@@ -450,11 +336,12 @@ void Execution::launch_list(std::span<const PreparedStep> list) {
 void Execution::call(const PreparedStep& p) {
   const loops::Step& s = *p.step;
   operands_.clear();
-  for (int i = 0; i < s.operand_count; ++i) operands_.push_back(tensor(s.buffers[static_cast<size_t>(i)]));
+  for (int i = 0; i < s.operand_count; ++i)
+    operands_.push_back(memory.tensor(s.buffers[static_cast<size_t>(i)]));
   if (made_in_place(p)) return operands_.clear();
   const auto results = p.library ? p.library->run(*s.node, operands_)
                                  : run_extern(*p.call, operands_, numbers(p), generators_);
-  if (p.call) check_kind(p, results);
+  if (p.call) check_kind(p_, p, results);
   if (p.learns >= 0) learn(p, results);
   const auto first = static_cast<size_t>(s.operand_count);
   for (size_t i = 0; i < results.size() && first + i < s.buffers.size(); ++i)
@@ -464,33 +351,23 @@ void Execution::call(const PreparedStep& p) {
 
 /// The libraries' heavy work can be told where to write to.
 bool Execution::made_in_place(const PreparedStep& p) {
-  if (!p.library || !p.library->run_into || places_.empty()) return false;
+  if (!p.library || !p.library->run_into) return false;
   const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count)];
-  const auto place = places_.find(buffer);
-  if (place == places_.end() || !p.library->run_into(*p.step->node, operands_, place->second)) return false;
-  give(buffer, place->second);
+  const at::Tensor* place = memory.place_of(buffer);
+  if (!place || !p.library->run_into(*p.step->node, operands_, *place)) return false;
+  memory.put(buffer, *place);
   return true;
-}
-
-/// An operator of the user's may give other tensors for other data.
-void Execution::check_kind(const PreparedStep& p, const std::vector<at::Tensor>& results) const {
-  bool same = results.size() == p.call->gives;
-  for (size_t i = 0; same && i < results.size(); ++i) {
-    const int buffer = p.step->buffers[static_cast<size_t>(p.step->operand_count) + i];
-    same = results[i].scalar_type() == record::to_torch(p_.buffer(buffer).type.dtype);
-  }
-  if (!same) throw RunEagerly{{Why::other_result, p.name}, true};
 }
 
 /// A result of a call is the buffer itself, where that has no memory of its own, or is copied into it.
 void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result) {
   const PlanBuffer& b = p_.buffer(buffer);
   if (!b.owned_by_step && b.kind != BufferKind::Fold) {
-    tensor(buffer).copy_(result);
+    memory.tensor(buffer).copy_(result);
     return;
   }
   // The planner indexed this memory by the strides it expected.
-  const Shapes::OfBuffer& want = shape(buffer);
+  const Shapes::OfBuffer& want = memory.shape(buffer);
   if (result.sizes() != at::IntArrayRef(want.sizes)) {
     BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
                at::IntArrayRef(want.sizes));
@@ -500,12 +377,13 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;
   BOLT_CHECK(fits || !p.call || !record::facts_of(p.call->op).is_waited_for, p.name, " gave strides ",
              result.strides(), ", not ", at::IntArrayRef(want.strides), ", and is under way");
-  const auto place = places_.find(buffer);
-  if (place != places_.end() && place->second.device() == result.device()) {
+  const at::Tensor* place = memory.place_of(buffer);
+  if (place && place->device() == result.device()) {
     const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-    return give(buffer, place->second.copy_(result));
+    return memory.put(buffer, place->copy_(result));
   }
-  give(buffer, fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
+  memory.put(buffer,
+             fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));
 }
 
 /// A step has found sizes out that nobody knew before: what rests on them is evaluated and gets its memory.
@@ -537,61 +415,7 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
     own_->results[i].strides = stride(out.strides);
   }
   for (int b : here.buffers)
-    if (p_.buffer(b).kind == BufferKind::Output && !p_.buffer(b).owned_by_step) make_output(b);
-}
-
-// ---- results ----
-
-/// Calls `each` with the number of every output that is a tensor of the program's, the buffer, and whether
-/// what lies there is the output itself: a result's memory belongs to one output, and has its layout.
-template <class Each>
-void Execution::for_fresh(Each each) const {
-  std::vector<int> given(p_.plan.buffers.size(), 0);
-  for (size_t i = 0; i < p_.lowered.outputs.size(); ++i) {
-    const lower::TensorOut& o = p_.lowered.outputs[i];
-    if (o.kind != lower::TensorOut::Kind::Fresh) continue;
-    const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer, owner = p_.owner(b);
-    const PlanBuffer& memory = p_.buffer(owner);
-    const bool ours =
-        memory.kind == BufferKind::Output || (memory.kind == BufferKind::Temp && memory.owned_by_step);
-    const Result& want = shapes_->results[i];
-    const bool itself = ours && !given[static_cast<size_t>(owner)]++ && shape(b).sizes == want.sizes &&
-                        shape(b).strides == want.strides;
-    each(i, b, itself);
-  }
-}
-
-/// Before the steps run: what the caller can see has been written when they are collected, and nothing may
-/// fail any more.
-void Execution::make_copies() {
-  copies_.assign(p_.lowered.outputs.size(), {});
-  for_fresh([&](size_t i, int b, bool itself) {
-    const Result& want = shapes_->results[i];
-    if (!itself) copies_[i] = at::empty_strided(want.sizes, want.strides, options(b));
-  });
-}
-
-std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes) {
-  return collect(modes, std::vector<char>(p_.lowered.outputs.size(), 1));
-}
-
-std::vector<at::Tensor> Execution::collect(const std::vector<std::optional<bool>>& modes,
-                                           const std::vector<char>& wanted) {
-  std::vector<at::Tensor> out(p_.lowered.outputs.size());
-  for_fresh([&](size_t i, int b, bool itself) {
-    if (!wanted[i]) return;
-    at::Tensor t = tensor(b);
-    const Result& want = shapes_->results[i];
-    // Strides of what has no elements are whatever a step gave.
-    if (!itself || t.sizes() != at::IntArrayRef(want.sizes) || t.strides() != at::IntArrayRef(want.strides)) {
-      at::Tensor copy = i < copies_.size() ? std::move(copies_[i]) : at::Tensor();
-      if (!copy.defined()) copy = at::empty_strided(want.sizes, want.strides, t.options());
-      t = copy.copy_(t);
-    }
-    out[i] = made_in(i < modes.size() ? modes[i] : std::nullopt, std::move(t));
-  });
-  copies_.clear();
-  return out;
+    if (p_.buffer(b).kind == BufferKind::Output && !p_.buffer(b).owned_by_step) memory.make_output(b);
 }
 
 }  // namespace bolt::run

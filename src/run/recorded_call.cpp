@@ -157,11 +157,11 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
   Execution& e = *execution_;
   auto make = [&] {
     e.follow_queues();
-    e.make_arenas();
+    e.memory.make_arenas();
     for (int b : sections_->pinned) {
-      if (e.slots()[static_cast<size_t>(b)].data) continue;
-      e.make_output(b);
-      held_.push_back(e.tensor(b));
+      if (e.memory.slots()[static_cast<size_t>(b)].data) continue;
+      e.memory.make_output(b);
+      held_.push_back(e.memory.tensor(b));
     }
     for (size_t i = 0; i < call.inputs.size(); ++i) {
       const at::Tensor& t = call.inputs[i];
@@ -175,9 +175,9 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
     for (const Staying& s : staying_) {
       const int b = buffer_of(s.output);
       if (p_.buffer(b).owned_by_step)
-        e.place(b, s.fresh);
+        e.memory.place(b, s.fresh);
       else
-        e.put(b, s.fresh);
+        e.memory.put(b, s.fresh);
     }
     memory_.push_back(device().driver->reserve(queue, make));
   } catch (const std::exception& error) {
@@ -186,10 +186,10 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
   }
   e.follow_queues();
   for (size_t b = 0; b < p_.plan.buffers.size(); ++b)
-    if (p_.lies_in_arena(b) && p_.device_of_buffer[b] == sections_->device && e.slots()[b].data)
-      still_.emplace_back(static_cast<int>(b), e.slots()[b].data);
+    if (p_.lies_in_arena(b) && p_.device_of_buffer[b] == sections_->device && e.memory.slots()[b].data)
+      still_.emplace_back(static_cast<int>(b), e.memory.slots()[b].data);
   for (int b : sections_->pinned)
-    if (void* data = e.slots()[static_cast<size_t>(b)].data) still_.emplace_back(b, data);
+    if (void* data = e.memory.slots()[static_cast<size_t>(b)].data) still_.emplace_back(b, data);
   return true;
 }
 
@@ -206,7 +206,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   Execution& e = *execution_;
   Part& part = parts_[section];
   const device::GraphSection& here = sections_->parts.list[section];
-  std::vector<BufferInCall> before = e.slots();
+  std::vector<BufferInCall> before = e.memory.slots();
   bool runs = false;
   auto work = [&] {
     e.follow_queues();
@@ -216,7 +216,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   };
   auto fail = [&](const std::string& why) {
     failure_ = {runs ? e.running()->name : "", why};
-    e.put(std::move(before));
+    e.memory.put(std::move(before));
     e.follow_queues();
     return false;
   };
@@ -231,7 +231,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   for (const PreparedStep& p : steps(here))
     for (int b : p.step->buffers) {
       const loops::PlanBuffer& memory = p_.buffer(b);
-      const BufferInCall& made = e.slots()[static_cast<size_t>(b)];
+      const BufferInCall& made = e.memory.slots()[static_cast<size_t>(b)];
       if (!memory.owned_by_step || memory.kind == loops::BufferKind::Fold || !made.data) continue;
       if (made.tensor.defined() && lies_elsewhere(made.tensor))
         part.elsewhere.emplace_back(b, made.tensor);
@@ -255,19 +255,19 @@ void RecordedCall::launch(const Section& section, device::Queue& queue, const Tu
 void RecordedCall::place(const PreparedStep& p, int buffer, device::Queue& queue) {
   const auto operands = p.step->buffers.begin() + p.step->operand_count;
   if (!p.step->node || std::find(operands, p.step->buffers.end(), buffer) == p.step->buffers.end()) return;
-  const at::Tensor made = execution_->tensor(buffer);
+  const at::Tensor made = execution_->memory.tensor(buffer);
   if (made.numel() == 0 || lies_elsewhere(made)) return;
   const auto known = std::ranges::find(placed_, static_cast<size_t>(buffer), &GraphPlace::index);
   if (known != placed_.end()) {
     known->fill(queue, made);
-    return execution_->put(buffer, known->data);
+    return execution_->memory.put(buffer, known->data);
   }
   at::Tensor there;
   memory_.push_back(device().driver->reserve(
       queue, [&] { there = at::empty_strided(made.sizes(), made.strides(), made.options()); }));
   placed_.emplace_back(static_cast<size_t>(buffer), there).fill(queue, made);
   if (device().driver->keeps_arenas()) held_.push_back(there);
-  execution_->put(buffer, there);  // which goes when its last reader has run
+  execution_->memory.put(buffer, there);  // which goes when its last reader has run
 }
 
 void RecordedCall::note_outputs() {
@@ -275,11 +275,11 @@ void RecordedCall::note_outputs() {
   for (size_t i = 0; i < collected_.size(); ++i) {
     if (p_.lowered.outputs[i].kind != TensorOut::Kind::Fresh) continue;
     collected_[i] = sections_->results[i] == Sections::Result::elsewhere ||
-                    lies_elsewhere(execution_->tensor(buffer_of(i)));
+                    lies_elsewhere(execution_->memory.tensor(buffer_of(i)));
     if (collected_[i])
       binds_ = true;
     else if (std::ranges::find(staying_, i, &Staying::output) == staying_.end())
-      outputs_.emplace_back(i, execution_->tensor(buffer_of(i)));
+      outputs_.emplace_back(i, execution_->memory.tensor(buffer_of(i)));
   }
 }
 
@@ -308,7 +308,7 @@ std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& c
     if (binds_) execution_->end();
   });
   if (binds_) {
-    for (const auto& [buffer, data] : still_) execution_->put(buffer, data);
+    for (const auto& [buffer, data] : still_) execution_->memory.put(buffer, data);
     bind(call);
   }
   for (const GraphPlace& to : inputs_) to.fill(queue, call.inputs[to.index]);
@@ -319,8 +319,8 @@ std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& c
     }
     parts_[i].recording->launch(queue);
     if (!binds_) continue;
-    for (const auto& [buffer, data] : parts_[i].makes) execution_->put(buffer, data);
-    for (const auto& [buffer, tensor] : parts_[i].elsewhere) execution_->put(buffer, tensor.clone());
+    for (const auto& [buffer, data] : parts_[i].makes) execution_->memory.put(buffer, data);
+    for (const auto& [buffer, tensor] : parts_[i].elsewhere) execution_->memory.put(buffer, tensor.clone());
   }
   give(call, queue, out);
   return made;
