@@ -30,6 +30,17 @@ class NotesPasses final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
+bool UsualDoubleBackward::is_usual() {
+  constexpr int kLooks = 8, kGoesBy = 64;
+  const int before = calls_++;
+  if (before == kLooks) is_usual_ = differentiated_ * 2 >= kLooks;
+  if (before == kLooks + kGoesBy) {
+    is_usual_ = false;
+    calls_ = differentiated_ = 0;
+  }
+  return is_usual_;
+}
+
 void DoubleBackward::note_pass() {
   if (c10::GradMode::is_enabled()) {
     asked_ = Asked::yes;

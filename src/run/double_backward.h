@@ -26,6 +26,20 @@ class DoubleBackward {
   std::atomic<Asked> asked_{Asked::unknown};
 };
 
+/// Where half of the calls are differentiated twice, their programs run for nothing.
+class UsualDoubleBackward {
+ public:
+  /// Asked once by each call. It looks at some, goes by them for many, and looks again.
+  bool is_usual();
+  /// A call's gradients are to be differentiated.
+  void note() { ++differentiated_; }
+
+ private:
+  std::atomic<int> calls_ = 0;  ///< since they were last looked at
+  std::atomic<int> differentiated_ = 0;
+  std::atomic<bool> is_usual_ = false;
+};
+
 /// Notes passes to be differentiated that come to what has made the tensor, if that is one of autograd's
 /// nodes with this number or a later one.
 void note_passes_over(const at::Tensor& result, uint64_t first_number,

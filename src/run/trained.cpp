@@ -50,10 +50,6 @@ bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
   return true;
 }
 
-bool hooks_see_what_is_saved() {
-  return at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks();
-}
-
 /// Within torch.utils.checkpoint, or its second run.
 bool is_checkpointed() {
   const auto hooks = at::SavedTensorDefaultHooks::get_hooks();
@@ -76,7 +72,6 @@ Trained::Trained(Tape tape, std::vector<TensorId> wanted, TrainedParts parts,
       as_eager_(record::copy_of(tape_), wanted_, "", constants, symbols_),
       constants_(std::move(constants)),
       links_(tape_, wanted_, p_, constants_) {
-  for (const record::Entry& e : tape_.entries) draws_ |= e.facts->draws;
   std::unordered_map<TensorId, size_t> places;
   for (size_t i = 0; p_.backward && i < p_.backward->wanted().size(); ++i)
     places[p_.backward->wanted()[i]] = i;
@@ -132,8 +127,7 @@ std::vector<StepFacts> Trained::costs() const {
 
 Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
                       record::CallGenerators generators) {
-  if (is_checkpointed() || is_usually_differentiated())
-    return as_eager_.call(inputs, values, std::move(generators));
+  if (is_checkpointed() || twice_.is_usual()) return as_eager_.call(inputs, values, std::move(generators));
   const auto set = p_.sizes ? p_.sizes->of(values) : nullptr;
   if (set && !set->agrees) return as_eager_.call(inputs, values, std::move(generators));
   std::shared_ptr<TrainedCall> call;
@@ -143,7 +137,9 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   const bool keeps = call && (links_.inputs_are_cheap || double_backward_->may_come());
   demand_rewritable(inputs);
   const auto nodes = call ? call->make_nodes(inputs) : std::vector<autograd::NodePtr>();
-  if (keeps) keep_what_changes(*call, inputs);
+  if (keeps)
+    call->inputs_.keep_what_changes(
+        inputs, links_.draws ? std::optional(attempt_.states(call->generators_)) : std::nullopt);
   Tensors wholes(links_.tied.size());
   // Before there are views of what was written: who asks one for its history makes it out of the history that
   // its base has by then.
@@ -154,24 +150,12 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   for (size_t i = 0; i < links_.tied.size(); ++i)
     if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
   if (call) save(*call, inputs, results);
-  if (keeps) keep_inputs(*call, inputs);
-  if (call && !keeps) remember_inputs(*call, inputs);
+  if (keeps) call->inputs_.keep(inputs);
+  if (call && !keeps) call->inputs_.remember(inputs);
   Tensors out;
   for (size_t at : links_.result_of) out.push_back(results[at]);
   give_views(inputs, wholes, values, out);
   return out;
-}
-
-/// Looks at some calls, goes by them for many, and looks again.
-bool Trained::is_usually_differentiated() {
-  constexpr int kLooks = 8, kGoesBy = 64;
-  const int before = calls_++;
-  if (before == kLooks) is_usually_differentiated_ = differentiated_ * 2 >= kLooks;
-  if (before == kLooks + kGoesBy) {
-    is_usually_differentiated_ = false;
-    calls_ = differentiated_ = 0;
-  }
-  return is_usually_differentiated_;
 }
 
 void Trained::tie(TrainedCall* call, const Tensors& inputs, const std::vector<int64_t>& values,
@@ -216,42 +200,6 @@ at::Tensor Trained::shown(size_t result, const Tensors& inputs, const std::vecto
   return whole.as_strided(sizes, strides, whole.storage_offset() + value(view.offset));
 }
 
-/// Hooks do not see them: eager would not have saved them.
-void Trained::keep_inputs(TrainedCall& call, const Tensors& inputs) const {
-  auto keep = [&] {
-    Tensors kept = inputs;
-    for (const TrainedLinks::Changing& changing : links_.changing) kept[changing.input].reset();
-    // The next call of the region would be a write to what was saved, which eager has not.
-    for (size_t i = 0; i < p_.written_again.size(); ++i)
-      if (p_.written_again[i] && kept[i].defined()) kept[i] = kept[i].detach().clone();
-    for (at::Tensor& t : kept) {
-      if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
-      call.inputs_.emplace_back(t, false);
-      call.as_it_is_.push_back(t.defined() ? t.variable_data() : t);
-    }
-  };
-  if (!hooks_see_what_is_saved()) return keep();
-  const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
-  const auto put_back = c10::make_scope_exit([&] { at::SavedTensorDefaultHooks::set_tls_state(hooks); });
-  at::SavedTensorDefaultHooks::set_tls_state({});
-  keep();
-}
-
-void Trained::remember_inputs(TrainedCall& call, const Tensors& inputs) const {
-  const bool changes = std::ranges::any_of(links_.changing, &TrainedLinks::Changing::is_read);
-  const bool counted =
-      std::ranges::none_of(inputs, [](const at::Tensor& t) { return t.defined() && t.is_inference(); });
-  if (draws_ || changes || !counted) return;  // they alone would not do
-  call.seen_.reserve(inputs.size());
-  const at::Tensor none;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    const at::Tensor& t = inputs[i];
-    const bool is_leaf = p_.gradients[i] >= 0 && t.requires_grad() && t.is_leaf();
-    call.seen_.push_back({decltype(TrainedCall::Seen::tensor)((is_leaf ? none : t).getIntrusivePtr()),
-                          t.defined() ? static_cast<int64_t>(t._version()) : -1});
-  }
-}
-
 void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                          Tensors& results) const {
   if (links_.views->any()) {
@@ -285,15 +233,6 @@ void Trained::save(TrainedCall& call, const Tensors& inputs, const Tensors& resu
         links_.shows_rewritten(from.index) ||
         (t.requires_grad() && (kind == OutKind::OutputView || (tied && p_.tangent_of.size() > 1)));
     call.saved_.emplace_back(of_node ? t.detach() : t, tied && !of_node);
-  }
-}
-
-/// What a second run would not find as this one did.
-void Trained::keep_what_changes(TrainedCall& call, const Tensors& inputs) const {
-  if (draws_) call.drawn_ = attempt_.states(call.generators_);
-  for (const TrainedLinks::Changing& changing : links_.changing) {
-    const at::Tensor input = inputs[changing.input].detach();
-    call.changing_.push_back(changing.is_read ? input.clone() : input);
   }
 }
 
@@ -476,31 +415,6 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
   for (size_t i = 0; i < made.size(); ++i)
     if (made[i].defined()) again.results[p_.inner[i].tangent] = made[i];
   return again;
-}
-
-/// Its gradients, so that they can be differentiated.
-variable_list Trained::differentiate(const SecondRun& again, const Tensors& with_respect_to,
-                                     const variable_list& tangents) const {
-  const Tensors& results = again.results;
-  Tensors from, of, with;
-  for (const at::Tensor& t : with_respect_to)
-    if (t.defined()) from.push_back(t);
-  for (size_t i = 0; i < tangents.size(); ++i) {
-    if (!tangents[i].defined()) continue;
-    const bool as_given = tangents[i].sizes() == results[i].sizes();
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        as_given || (results[i].is_contiguous() && results[i].numel() == tangents[i].numel()),
-        "torchbolt: gradients of gradients of a result that shows a part of what an operator made within");
-    of.push_back(results[i]);
-    with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
-  }
-  variable_list all(with_respect_to.size());
-  if (of.empty() || from.empty()) return all;
-  variable_list found = torch::autograd::grad(of, from, with, true, true, true);
-  auto next = found.begin();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (with_respect_to[i].defined()) all[i] = std::move(*next++);
-  return all;
 }
 
 }  // namespace bolt::run

@@ -16,7 +16,6 @@
 // once.
 #pragma once
 
-#include <atomic>
 #include <memory>
 #include <optional>
 #include <unordered_map>
@@ -61,17 +60,13 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
 
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
                record::CallGenerators generators) override;
-  bool is_usually_differentiated();
   void tie(TrainedCall* call, const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
            Tensors& fresh, Tensors& wholes) const;
   at::Tensor shown(size_t result, const Tensors& inputs, const std::vector<int64_t>& values,
                    const Tensors& fresh) const;
   void demand_rewritable(const Tensors& inputs) const;
   void give_histories(TrainedCall* call, const Tensors& inputs) const;
-  void keep_inputs(TrainedCall& call, const Tensors& inputs) const;
-  void remember_inputs(TrainedCall& call, const Tensors& inputs) const;
   void save(TrainedCall& call, const Tensors& inputs, const Tensors& results) const;
-  void keep_what_changes(TrainedCall& call, const Tensors& inputs) const;
   void give_views(const Tensors& inputs, const Tensors& wholes, const std::vector<int64_t>& values,
                   Tensors& results) const;
   std::vector<autograd::Arrives> ways_of(const std::vector<bool>& given, const std::vector<bool>& seen) const;
@@ -85,8 +80,6 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   SecondRun run_again(Tensors inputs, const std::vector<int64_t>& values,
                       const record::CallGenerators& generators,
                       const torch::autograd::edge_list& parted) const;
-  torch::autograd::variable_list differentiate(const SecondRun& again, const Tensors& with_respect_to,
-                                               const torch::autograd::variable_list& tangents) const;
 
   const TrainedParts p_;
   Replayed as_eager_;  ///< the run's own tape
@@ -95,10 +88,7 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   mutable PartialPasses partial_;
   std::vector<size_t> place_of_edge_;  ///< among what the usual backward part gives
   std::vector<at::Tensor> nothing_;    ///< by inner result: what stands for a tangent that nobody reads
-  bool draws_ = false;
-  std::atomic<int> calls_ = 0;                   ///< since they were last looked at
-  mutable std::atomic<int> differentiated_ = 0;  ///< of those, by passes to be differentiated themselves
-  std::atomic<bool> is_usually_differentiated_ = false;
+  mutable UsualDoubleBackward twice_;
   std::shared_ptr<DoubleBackward> double_backward_ = std::make_shared<DoubleBackward>();
 };
 

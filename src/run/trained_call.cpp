@@ -6,7 +6,6 @@
 #include <torch/csrc/autograd/VariableTypeUtils.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -28,11 +27,26 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 namespace variables = torch::autograd::impl;
 
+namespace {
+
+/// Will the engine come to the node in this pass, or has it?
+bool comes_to(Node* node) {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes || !nodes->contains(node)) return false;
+  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
+  if (!filter || filter->empty()) return true;
+  const auto info = filter->find(node);
+  return info != filter->end() && info->second.should_execute();
+}
+
+}  // namespace
+
 // ---- forward ----
 
 TrainedCall::TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
                          std::shared_ptr<const TrainedSizes::Set> set, record::CallGenerators generators)
     : region_(std::move(region)),
+      inputs_(region_->p_, region_->links_),
       generators_(std::move(generators)),
       values_(std::move(values)),
       set_(std::move(set)),
@@ -142,10 +156,10 @@ bool TrainedCall::tell(size_t tangent, const at::Tensor& gradient, const NodePtr
   const std::lock_guard lock(mutex_);
   if (gradient.defined()) demand_held(tangent);
   if (id < 0 || (links.groups.size() == 1 && region_->p_.inner.empty())) return false;
-  const auto pass = pass_of(id);
+  const auto pass = passes_.of(id, region_->links_);
   pass->tangents[tangent] = gradient;
   pass->passed[tangent] = true;
-  keep(pass);
+  passes_.keep(pass);
   for (size_t i = 0; i < to_inner.size(); ++i) {
     const size_t inner = links.before[tangent][i];
     if (is_seen(inner) && is_last_before(inner, tangent, *pass))
@@ -168,18 +182,8 @@ bool TrainedCall::is_seen(size_t inner) const {
   return info != filter->end() && info->second.captures_ && !info->second.captures_->empty();
 }
 
-/// Will the engine come to the node in this pass, or has it?
-bool TrainedCall::comes_to(Node* node) const {
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  if (!nodes || !nodes->contains(node)) return false;
-  const auto* filter = torch::autograd::get_current_graph_task_exec_info();
-  if (!filter || filter->empty()) return true;
-  const auto info = filter->find(node);
-  return info != filter->end() && info->second.should_execute();
-}
-
 /// Has the pass been through all else that leads to the inner result?
-bool TrainedCall::is_last_before(size_t inner, size_t tangent, const Pass& pass) const {
+bool TrainedCall::is_last_before(size_t inner, size_t tangent, const PassUnderWay& pass) const {
   const std::lock_guard lock(nodes_mutex_);
   const auto& before = region_->links_.before;
   for (size_t k = 0; k < before.size(); ++k) {
@@ -191,7 +195,7 @@ bool TrainedCall::is_last_before(size_t inner, size_t tangent, const Pass& pass)
 }
 
 /// From what the pass was told of by now, all of which is still needed.
-at::Tensor TrainedCall::gradient_through(Pass& pass, size_t inner, const NodePtr& node) {
+at::Tensor TrainedCall::gradient_through(PassUnderWay& pass, size_t inner, const NodePtr& node) {
   const auto at = static_cast<size_t>(region_->links_.inner[inner]);
   const std::vector<bool>& from = region_->p_.inner[at].from;
   Tensors tangents(gone_.size());
@@ -211,37 +215,12 @@ at::Tensor TrainedCall::gradient_through(Pass& pass, size_t inner, const NodePtr
   return region_->gradient_through(std::move(all), given, seen, at, *this);
 }
 
-std::shared_ptr<TrainedCall::Pass> TrainedCall::pass_of(int id) const {
-  for (const std::weak_ptr<Pass>& known : passes_)
-    if (auto pass = known.lock(); pass && pass->id == id) return pass;
-  const TrainedLinks& links = region_->links_;
-  return std::make_shared<Pass>(Pass{id, Tensors(gone_.size()), variable_list(links.edges.size()),
-                                     std::vector<bool>(links.groups.size()), std::vector<bool>(gone_.size()),
-                                     std::vector<bool>(gone_.size())});
-}
-
-/// The engine's task has it, with what else it has not handed on yet: it goes with the task, which ends where
-/// something raises, too.
-void TrainedCall::keep(const std::shared_ptr<Pass>& pass) {
-  std::erase_if(passes_, [](const std::weak_ptr<Pass>& known) { return known.expired(); });
-  if (is_under_way(pass->id)) return;
-  passes_.emplace_back(pass);
-  torch::autograd::Engine::get_default_engine().queue_callback([pass] {});
-}
-
-bool TrainedCall::is_under_way(int id) const {
-  return std::ranges::any_of(passes_, [&](const std::weak_ptr<Pass>& known) {
-    const auto pass = known.lock();
-    return pass && pass->id == id;
-  });
-}
-
 variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, const NodePtr& node) {
   const std::lock_guard lock(mutex_);
   region_->double_backward_->note_pass();
   const TrainedLinks::Group& links = region_->links_.groups[group];
-  const auto under_way = pass_of(torch::autograd::get_current_graph_task_id());
-  Pass& pass = *under_way;
+  const auto under_way = passes_.of(torch::autograd::get_current_graph_task_id(), region_->links_);
+  PassUnderWay& pass = *under_way;
   for (size_t i = 0; i < tangents.size(); ++i)
     if (tangents[i].defined()) pass.tangents[links.tangents[i]] = std::move(tangents[i]);
   tangents.clear();
@@ -252,16 +231,16 @@ variable_list TrainedCall::gradients_of(size_t group, variable_list&& tangents, 
   pass.handed_on[group] = true;
   const std::vector<bool> to_come = groups_to_come(pass);
   if (std::ranges::find(to_come, true) != to_come.end()) {
-    keep(under_way);
+    passes_.keep(under_way);
   } else {
     pass.gradients.clear();  // of groups that it does not come to
-    std::erase_if(passes_, [&](const std::weak_ptr<Pass>& known) { return known.lock() == under_way; });
+    passes_.forget(*under_way);
   }
   return out;
 }
 
 /// By group: will the engine come to it in this pass, if the pass is the engine's?
-std::vector<bool> TrainedCall::groups_to_come(const Pass& pass) const {
+std::vector<bool> TrainedCall::groups_to_come(const PassUnderWay& pass) const {
   std::vector<bool> to_come(pass.handed_on.size());
   if (pass.id < 0) return to_come;
   const std::lock_guard lock(nodes_mutex_);
@@ -270,7 +249,7 @@ std::vector<bool> TrainedCall::groups_to_come(const Pass& pass) const {
 }
 
 /// Of all that was told by now, for all groups.
-void TrainedCall::compute(Pass& pass, const NodePtr& node) {
+void TrainedCall::compute(PassUnderWay& pass, const NodePtr& node) {
   Tensors tangents = std::exchange(pass.tangents, Tensors(gone_.size()));
   std::vector<bool> given;
   for (const at::Tensor& t : tangents) given.push_back(t.defined());
@@ -287,7 +266,7 @@ void TrainedCall::compute(Pass& pass, const NodePtr& node) {
   } else {
     const bool last = is_last(through);
     Tensors all = unpack_saved(given, last, node);
-    if (last && is_over(through)) release_inputs();
+    if (last && is_over(through)) release_runs();
     note_gone(through);  // not where a saved tensor was written to, which raises
     std::ranges::move(tangents, std::back_inserter(all));
     tangents.clear();
@@ -309,21 +288,17 @@ void TrainedCall::release() {
   const std::unique_lock lock(mutex_, std::try_to_lock);
   if (!lock) return;
   const int id = torch::autograd::get_current_graph_task_id();
-  if (id >= 0 && is_under_way(id)) return;
+  if (id >= 0 && passes_.has(id)) return;
   for (size_t k = 0; k < gone_.size(); ++k)
     if (!gone_[k] && region_->links_.reads_saved[k]) return;
   saved_.clear();
-  if (is_over(std::vector<bool>(gone_.size()))) release_inputs();
+  if (is_over(std::vector<bool>(gone_.size()))) release_runs();
 }
 
 /// Gradients of gradients need them all, whatever they are of.
-void TrainedCall::release_inputs() {
-  inputs_.clear();
-  as_it_is_.clear();
-  seen_.clear();
-  changing_.clear();
+void TrainedCall::release_runs() {
+  inputs_.release();
   again_.clear();
-  inputs_released_ = true;
 }
 
 void TrainedCall::demand_held(size_t tangent) const {
@@ -385,103 +360,40 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, bool last, con
 variable_list TrainedCall::differentiate(const variable_list& tangents, const std::vector<bool>& seen,
                                          int asked) {
   const SecondRun& again = second_run(tangents, seen);
-  if (asked < 0) return region_->differentiate(again, again.from, tangents);
+  if (asked < 0) return again.differentiate(again.from, tangents);
   const int inner = region_->links_.inner[static_cast<size_t>(asked)];
-  return region_->differentiate(again, {again.inner[static_cast<size_t>(inner)]}, tangents);
+  return again.differentiate({again.inner[static_cast<size_t>(inner)]}, tangents);
 }
 
-/// The run is made again once, for all passes: as in eager, they go through the nodes of one run. An input
-/// that was written to is no matter to results that are not made of it.
+/// The run is made again once, for all passes: as in eager, they go through the nodes of one run.
 SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vector<bool>& seen) {
-  TORCH_CHECK(!inputs_released_, torch::autograd::ERR_BACKWARD_TWICE);
-  const std::vector<bool> needed = inputs_of(tangents);
+  TORCH_CHECK(!inputs_.are_released(), torch::autograd::ERR_BACKWARD_TWICE);
+  const std::vector<bool> needed = region_->links_.inputs_behind(tangents);
   const edge_list next = edges();
   if (const auto known = again_.find(seen); known != again_.end()) {
-    for (size_t i = 0; i < otherwise_.size(); ++i)
-      if (otherwise_[i] && needed[i]) find_input(i, next);
+    inputs_.demand(next, needed);
     return known->second;
   }
-  Tensors inputs = find_inputs(next, needed);
+  Tensors inputs = inputs_.find(next, needed);
   const std::vector<size_t>& to = region_->links_.edges;
   for (size_t k = 0; k < to.size(); ++k)
     if (at::Tensor& t = inputs[to[k]]; !t.requires_grad() && next[k].is_valid())
       variables::set_gradient_edge(t, next[k]);
   std::optional<record::GeneratorStates> now;
-  if (drawn_) now = region_->attempt_.states(generators_);
+  if (inputs_.drawn()) now = region_->attempt_.states(generators_);
   const auto put_back = c10::make_scope_exit([&] {
     if (now) now->put_back();
   });
-  if (drawn_) drawn_->put_back();
+  if (inputs_.drawn()) inputs_.drawn()->put_back();
   edge_list parted(gone_.size());
   {
     const std::lock_guard lock(nodes_mutex_);
     for (size_t k = 0; k < seen.size(); ++k)
       if (seen[k] && result_nodes_[k]) parted[k] = Edge(result_nodes_[k]->getptr(), 0);
   }
-  ++region_->differentiated_;
+  region_->twice_.note();
   return again_.emplace(seen, region_->run_again(std::move(inputs), values_, generators_, parted))
       .first->second;
-}
-
-/// By input: is any gradient behind these tangents made of it?
-std::vector<bool> TrainedCall::inputs_of(const variable_list& tangents) const {
-  const auto& made_of = region_->links_.made_of;
-  std::vector<bool> needed(region_->tape().inputs.size());
-  for (size_t k = 0; k < made_of.size(); ++k)
-    for (size_t i = 0; tangents[k].defined() && i < needed.size(); ++i)
-      needed[i] = needed[i] || made_of[k][i];
-  return needed;
-}
-
-/// As they were when the region ran, but for what nobody needs; without their history where they are not kept
-/// with it.
-Tensors TrainedCall::find_inputs(const edge_list& edges, const std::vector<bool>& needed) {
-  Tensors found;
-  otherwise_.assign(needed.size(), false);
-  for (size_t i = 0; i < needed.size(); ++i) {
-    try {
-      found.push_back(find_input(i, edges));
-    } catch (const c10::Error&) {
-      if (needed[i] || i >= as_it_is_.size()) throw;
-      found.push_back(as_it_is_[i]);
-      otherwise_[i] = true;
-    }
-  }
-  return found;
-}
-
-at::Tensor TrainedCall::find_input(size_t i, const edge_list& edges) const {
-  const auto& changing = region_->links_.changing;
-  const auto changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input);
-  if (!inputs_.empty())
-    return changes == changing.end() ? inputs_[i].unpack()
-                                     : changing_[static_cast<size_t>(changes - changing.begin())].clone();
-  at::Tensor now;
-  bool is_found = !seen_.empty();
-  if (is_found) {
-    now = at::Tensor::wrap_tensor_impl(seen_[i].tensor.lock());
-    const bool was_defined = seen_[i].version >= 0;
-    if (was_defined && !now.defined()) now = leaf_behind(i, edges);
-    is_found = now.defined() == was_defined &&
-               (!was_defined || changes != changing.end() || now._version() == seen_[i].version);
-  }
-  TORCH_CHECK(
-      is_found,
-      "torchbolt: gradients of gradients (create_graph=True) are asked for of a compiled function whose "
-      "inputs were not kept, because the backward passes before this one did not need them. They are "
-      "kept from the next call on: run this step again.");
-  if (!now.defined()) return now;
-  return changes == changing.end() ? now.detach() : now.detach().clone();
-}
-
-/// Autograd holds those by itself.
-at::Tensor TrainedCall::leaf_behind(size_t input, const edge_list& edges) const {
-  const std::vector<size_t>& to = region_->links_.edges;
-  const auto at = std::ranges::find(to, input);
-  if (at == to.end()) return {};
-  const auto& node = edges[static_cast<size_t>(at - to.begin())].function;
-  const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
-  return leaf ? leaf->variable : at::Tensor();
 }
 
 /// By edge; none where nothing leads any more.

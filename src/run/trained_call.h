@@ -26,11 +26,13 @@
 #include <map>
 #include <memory>
 #include <mutex>
-#include <optional>
 #include <vector>
 
 #include "autograd/node_ptr.h"
 #include "record/generators.h"
+#include "run/kept_inputs.h"
+#include "run/passes_under_way.h"
+#include "run/second_run.h"
 #include "run/trained_sizes.h"
 
 namespace bolt::run {
@@ -76,13 +78,6 @@ class ResultNode final : public torch::autograd::Node {
   const bool is_rewritten_;
 };
 
-/// The run as eager makes it, for gradients of gradients.
-struct SecondRun {
-  std::vector<at::Tensor> from;     ///< by edge; undefined: nothing leads there
-  std::vector<at::Tensor> results;  ///< by tangent
-  std::vector<at::Tensor> inner;  ///< by inner result: what others are made of, where that is parted from it
-};
-
 class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
  public:
   TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
@@ -101,72 +96,41 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   friend class TrainedNode;
   friend class ResultNode;
 
-  /// One backward pass, as far as it has come.
-  struct Pass {
-    int id;
-    std::vector<at::Tensor> tangents;          ///< told of by results, and not used yet
-    torch::autograd::variable_list gradients;  ///< by edge: not handed on yet
-    std::vector<bool> handed_on;               ///< by group
-    std::vector<bool> passed;                  ///< by tangent: the result's node has been called
-    std::vector<bool> seen;  ///< by tangent: an inner result's whose gradient was handed to its node
-  };
-
   torch::autograd::edge_list edges_to_groups(size_t tangent, const at::Tensor& of) const;
   bool tell(size_t tangent, const at::Tensor& gradient, const autograd::NodePtr& node,
             torch::autograd::variable_list& to_inner);
   bool is_seen(size_t inner) const;
-  bool is_last_before(size_t inner, size_t tangent, const Pass& pass) const;
-  bool comes_to(torch::autograd::Node* node) const;
-  at::Tensor gradient_through(Pass& pass, size_t inner, const autograd::NodePtr& node);
+  bool is_last_before(size_t inner, size_t tangent, const PassUnderWay& pass) const;
+  at::Tensor gradient_through(PassUnderWay& pass, size_t inner, const autograd::NodePtr& node);
   torch::autograd::variable_list gradients_of(size_t group, torch::autograd::variable_list&& tangents,
                                               const autograd::NodePtr& node);
-  void compute(Pass& pass, const autograd::NodePtr& node);
-  std::vector<bool> groups_to_come(const Pass& pass) const;
-  std::shared_ptr<Pass> pass_of(int id) const;
-  void keep(const std::shared_ptr<Pass>& pass);
-  bool is_under_way(int id) const;
+  void compute(PassUnderWay& pass, const autograd::NodePtr& node);
+  std::vector<bool> groups_to_come(const PassUnderWay& pass) const;
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents,
                                                const std::vector<bool>& seen, int asked);
   SecondRun& second_run(const torch::autograd::variable_list& tangents, const std::vector<bool>& seen);
   void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
   bool is_over(const std::vector<bool>& given) const;
-  void release_inputs();
+  void release_runs();
   void note_gone(const std::vector<bool>& given);
   bool is_read(size_t saved, const std::vector<bool>& given) const;
   std::vector<at::Tensor> unpack_saved(const std::vector<bool>& given, bool last,
                                        const autograd::NodePtr& node);
-  std::vector<bool> inputs_of(const torch::autograd::variable_list& tangents) const;
-  std::vector<at::Tensor> find_inputs(const torch::autograd::edge_list& edges,
-                                      const std::vector<bool>& needed);
-  at::Tensor find_input(size_t i, const torch::autograd::edge_list& edges) const;
-  at::Tensor leaf_behind(size_t input, const torch::autograd::edge_list& edges) const;
   torch::autograd::edge_list edges() const;
   void release();
 
   const std::shared_ptr<const Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
-  std::vector<torch::autograd::SavedVariable> inputs_;  ///< of the run's tape; empty: they are not kept
-  std::vector<at::Tensor> as_it_is_;                    ///< they, whoever writes to them
-  struct Seen {
-    c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>
-        tensor;       ///< none: a leaf given a gradient, or undefined
-    int64_t version;  ///< -1: it is undefined
-  };
-  std::vector<Seen> seen_;  ///< those that are not kept
-  // As they were before the run, where inputs are kept:
-  std::optional<record::GeneratorStates> drawn_;
-  std::vector<at::Tensor> changing_;  ///< those of TrainedLinks::changing, as they were, without a history
+  KeptInputs inputs_;
   /// Those that passes have asked for, by the inner results (tangents) that somebody looked at.
   std::map<std::vector<bool>, SecondRun> again_;
-  std::vector<bool> otherwise_;  ///< inputs that were not as they had been when the run was made again
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
   std::vector<bool> gone_;  ///< by tangent: a pass that kept nothing has been through it
-  bool inputs_released_ = false;
-  std::vector<std::weak_ptr<Pass>> passes_;  ///< under way
-  std::mutex mutex_;                         ///< of all of the above
+  PassesUnderWay passes_;
+  std::mutex mutex_;  ///< of all of the above
 
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;

@@ -37,6 +37,7 @@ TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted
   find_inputs_of_each();
   find_changing(constants);
   find_cost_of_inputs();
+  draws = std::ranges::any_of(tape_.entries, [](const record::Entry& e) { return e.facts->draws; });
 }
 
 void TrainedLinks::find_saved(const std::unordered_map<int, at::Tensor>& constants) {
@@ -324,6 +325,13 @@ void TrainedLinks::find_cost_of_inputs() {
   for (const Changing& input : changing)
     if (input.is_read) extra += bytes_of(info_of(tape_, tape_.inputs[input.input]));
   inputs_are_cheap = extra * 16 <= saved;
+}
+
+std::vector<bool> TrainedLinks::inputs_behind(const Tensors& tangents) const {
+  std::vector<bool> out(tape_.inputs.size());
+  for (size_t k = 0; k < made_of.size(); ++k)
+    for (size_t i = 0; tangents[k].defined() && i < out.size(); ++i) out[i] = out[i] || made_of[k][i];
+  return out;
 }
 
 /// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a

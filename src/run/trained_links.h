@@ -97,6 +97,7 @@ class TrainedLinks {
     bool is_read;  ///< what was there before is needed by a second run
   };
   std::vector<Changing> changing;
+  bool draws = false;             ///< random numbers
   bool inputs_are_cheap = false;  ///< to keep, beside what is saved
 
   /// Is it memory of its own?
@@ -107,6 +108,8 @@ class TrainedLinks {
   }
   /// Does the result show such an input?
   bool shows_rewritten(size_t result) const;
+  /// By input: is any gradient behind these tangents made of it?
+  std::vector<bool> inputs_behind(const Tensors& tangents) const;
   /// What the node has a gradient for, as the run's tape has it.
   record::TensorId on_tape(size_t tangent) const;
 
