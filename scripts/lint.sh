@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# scripts/lint.sh [--fix]: formatting (clang-format, ruff), openings, layering, one definition of each name, names of
-# tests. scripts/tidy.sh runs clang-tidy.
+# scripts/lint.sh [--fix]: formatting (clang-format, ruff), openings, layering, one definition of each name, limits of
+# large classes, names of tests. scripts/tidy.sh runs clang-tidy.
 source "$(dirname "$0")/common.sh"
 
 mapfile -t cxx < <(git ls-files --cached --others --exclude-standard -- 'src/*' 'tools/*' 'tests/*' 'bench/*' |
@@ -27,6 +27,8 @@ step "layering"
 .venv/bin/python scripts/check_layers.py
 step "one definition of each name"
 .venv/bin/python scripts/check_definitions.py
+step "limits of classes and of the map"
+.venv/bin/python scripts/check_limits.py
 step "names of Python tests"
 .venv/bin/python scripts/check_test_names.py
 step "lint is clean"

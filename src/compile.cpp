@@ -19,13 +19,11 @@
 #include "autograd/gradients.h"
 #include "device/device.h"
 #include "record/recorder.h"
-#include "run/eager_trial.h"
 #include "run/finish.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
 #include "run/make_differentiated.h"
 #include "run/make_step.h"
-#include "run/plan_options.h"
 #include "support/stats.h"
 
 namespace bolt {
@@ -51,7 +49,6 @@ class RegionCompilation {
       if (sizes_.any_data()) throw EndsAtFoundSizes(why);
       return replayed(why, true);
     }
-    r_.budget.one_block = r_.launch_at_once;
     const bool step = autograd::has_gradients(r_.tape);
     if (!step && !record::needs_gradients(r_.tape)) return compiled(false);
     if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
@@ -118,14 +115,7 @@ class RegionCompilation {
     auto lowered = lower::functionalize(r_.tape, r_.wanted, r_.for_lowering(), sizes_);
     r_.note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == run::Road::functional) return make_functional(std::move(lowered), r_, sizes_.open());
-    const bool tried = r_.measured && !sizes_.any_data();
-    const auto choices = std::make_shared<std::vector<std::string>>();
-    const loops::PlanOptions options = run::plan_options(r_, is_step, choices);
-    auto program = run::make_adapting(std::move(lowered), r_.tape, r_.wanted, sizes_.open(),
-                                      sizes_.any_data(), tried, r_.name, options, stages);
-    program->facts.choices.insert(program->facts.choices.end(), choices->begin(), choices->end());
-    if (!tried) return program;
-    return run::make_trial(std::move(program), r_.for_lowering(), r_.number_sizes, sizes_, r_.name);
+    return run::make_region(std::move(lowered), r_, sizes_, is_step, stages);
   }
 
   Made replayed(const std::string& why, bool fallback) {

@@ -29,11 +29,6 @@ struct Budget {
   /// activation_memory_budget.
   std::optional<double> share;
   std::optional<int64_t> bytes;
-  /// Temporaries stay in one block from the first step to the last, as programs that are launched at once
-  /// need it. Elsewhere large ones come and go.
-  bool one_block = false;
-  /// loops::PlanOptions: no matter of memory, but of all programs that are made with this.
-  bool rounds_as_eager = false;
 };
 
 struct MemoryUse {

@@ -6,6 +6,22 @@
 #include "run/replayed.h"
 
 namespace bolt::run {
+namespace {
+
+/// The last files of a trace: what is run, or why nothing was compiled.
+void write_trace(const Runnable& region, const Trace& trace) {
+  std::string report =
+      region.facts.why_replayed.empty() ? "" : "eager's operators run: " + region.facts.why_replayed + "\n";
+  for (const std::string& why : region.facts.sizes_given_up) report += why + "\n";
+  for (const auto& [stage, seconds] : region.facts.stage_seconds)
+    report += stage + ": " + std::to_string(seconds * 1e3) + " ms\n";
+  trace.write("5_report.txt", report);
+  const auto [graph, plan] = region.texts();
+  if (!graph.empty()) trace.write("3_optimized_graph.txt", graph);
+  if (!plan.empty()) trace.write("4_plan.txt", plan);
+}
+
+}  // namespace
 
 void settle(Recorded& recorded, lower::Sizes& sizes, const std::string& why) {
   lower::settle(recorded.tape, recorded.wanted, recorded.for_lowering(), recorded.number_sizes, why, sizes);
@@ -28,11 +44,11 @@ std::shared_ptr<Runnable> finished(std::shared_ptr<Runnable> region, const Recor
   region->size_facts = std::move(settled.facts);
   region->number_sizes = std::move(settled.computed);
   region->check_data_sizes(settled.about_data);
-  if (recorded.launch_at_once) region->launch_at_once(recorded.name);
+  if (recorded.wishes.launch_at_once) region->launch_at_once(recorded.name);
   region->note_passes_in(recorded.double_backward);
   region->facts.sizes_given_up = sizes.given_up();
   for (const std::string& why : region->facts.sizes_given_up) log("dynamic", recorded.name + ": " + why);
-  if (recorded.trace.wanted()) region->write_trace(recorded.trace);
+  if (recorded.trace.wanted()) write_trace(*region, recorded.trace);
   return region;
 }
 

@@ -44,7 +44,7 @@ class Linking {
     share_constants(wanted);
   }
 
-  std::vector<Chain::Piece> make(const autograd::Budget& budget, PieceSizes& sizes, const std::string& name,
+  std::vector<Chain::Piece> make(const Wishes& wishes, PieceSizes& sizes, const std::string& name,
                                  const Trace& trace, Stages& stages) {
     std::vector<Chain::Piece> made;
     std::vector<std::shared_ptr<Trained>> trained;  // of those
@@ -65,11 +65,11 @@ class Linking {
         continue;
       }
       if (autograd::has_gradients(piece.tape)) {
-        made.push_back(whole_step(piece, over, known, constants, budget, sizes, name, stages));
+        made.push_back(whole_step(piece, over, known, constants, wishes, sizes, name, stages));
         continue;
       }
       auto region = of_run(piece, [&] {
-        return make_trained(piece.tape, piece.results, constants, keepable(piece.tape), budget, over, known,
+        return make_trained(piece.tape, piece.results, constants, keepable(piece.tape), wishes, over, known,
                             "", trace, stages, place);
       });
       note_gradients(piece, *region);
@@ -131,14 +131,14 @@ class Linking {
 
   /// Up to the last backward pass. What goes on behind it is the next pieces'.
   Chain::Piece whole_step(Piece& piece, lower::OverInputs& over, lower::Sizes& known,
-                          const Constants& constants, const autograd::Budget& budget, PieceSizes& sizes,
+                          const Constants& constants, const Wishes& wishes, PieceSizes& sizes,
                           const std::string& name, Stages& stages) {
     stages.enter("joint");
     for (const record::Entry& entry : piece.tape.entries)  // no result of the piece, which could say so
       if (record::makes_leaf(entry) && input(entry.args[0].tensors[0]) >= 0)
         throw_unsupported("a leaf made of a number, beside a backward pass that more is made behind");
     autograd::StepTape step =
-        autograd::make_step(piece.tape, piece.results, budget, made_of_numbers(constants));
+        autograd::make_step(piece.tape, piece.results, wishes.budget, made_of_numbers(constants));
     for (size_t i = 0; i < piece.results.size(); ++i)
       requires_grad_[static_cast<size_t>(piece.results[i])] = step.used_up[i] || step.leaves_made[i];
     Tape tape = record::copy_of(piece.tape);
@@ -146,12 +146,12 @@ class Linking {
     const StepOf region_of = begin_step(tape, wanted, std::move(step));
     stages.enter("functionalize");
     lower::Lowered lowered = lower::functionalize(
-        tape, wanted, {std::vector<bool>(tape.inputs.size()), constants, {}, budget.rounds_as_eager}, known);
+        tape, wanted, {std::vector<bool>(tape.inputs.size()), constants, {}, wishes.rounds_as_eager}, known);
     std::vector<PieceSizes::Layout> results;
     for (size_t i = 0; i < piece.results.size(); ++i)
       results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
     auto region = region_of(make_compiled(std::move(lowered), tape, wanted, known.open(), name + ", step",
-                                          plan_options_of_part(budget), stages));
+                                          plan_options_of_part(wishes), stages));
     over.write_arguments(known);
     return {region, sizes.end(over, known, *region, results)};
   }
@@ -294,12 +294,11 @@ class Linking {
 std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
                                   const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
                                   const Constants& constants, const std::vector<bool>& is_param,
-                                  const autograd::Budget& budget, lower::OverInputs& over_inputs,
-                                  lower::Sizes& sizes, const std::string& name, const Trace& trace,
-                                  Stages& stages) {
+                                  const Wishes& wishes, lower::OverInputs& over_inputs, lower::Sizes& sizes,
+                                  const std::string& name, const Trace& trace, Stages& stages) {
   Linking linking(tape, wanted, cuts, eagers, constants, is_param);
   PieceSizes of_pieces(tape, over_inputs, sizes);
-  auto pieces = linking.make(budget, of_pieces, name, trace, stages);
+  auto pieces = linking.make(wishes, of_pieces, name, trace, stages);
   sizes = over_inputs.anew(of_pieces.facts());
   over_inputs.write_arguments(sizes);
   for (Chain::Piece& piece : pieces)

@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "autograd/cuts.h"
-#include "autograd/partition.h"
 #include "lower/settle.h"
 #include "run/chain.h"
+#include "run/wishes.h"
 #include "support/stages.h"
 #include "support/trace.h"
 
@@ -22,7 +22,7 @@ namespace bolt::run {
 std::shared_ptr<Chain> make_chain(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                   const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
                                   const std::unordered_map<int, at::Tensor>& constants,
-                                  const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                  const std::vector<bool>& is_param, const Wishes& wishes,
                                   lower::OverInputs& over_inputs, lower::Sizes& sizes,
                                   const std::string& name, const Trace& trace, Stages& stages);
 

@@ -8,6 +8,8 @@
 #include "record/copy.h"
 #include "run/choose_schedules.h"
 #include "run/choose_ways.h"
+#include "run/eager_trial.h"
+#include "run/plan_options.h"
 #include "support/log.h"
 #include "support/stats.h"
 
@@ -129,10 +131,13 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
   return region;
 }
 
-std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
-                                        bool any_data, bool tried, const std::string& name,
-                                        const loops::PlanOptions& options, Stages& stages) {
+std::shared_ptr<Runnable> make_region(lower::Lowered lowered, Recorded& recorded, lower::Sizes& sizes,
+                                      bool is_step, Stages& stages) {
+  const std::string& name = recorded.name;
+  const bool any_data = sizes.any_data(), tried = recorded.measured && !any_data;
+  const auto choices = std::make_shared<std::vector<std::string>>();
+  const loops::PlanOptions options = plan_options(recorded, is_step, choices);
+  SymbolTable symbols = sizes.open();
   const bool varies = !any_data && std::any_of(symbols.begin(), symbols.end(),
                                                [](const auto& s) { return s.from == From::input; });
   const auto& inputs = lowered.graph->inputs;
@@ -143,8 +148,9 @@ std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& ta
   if (varies || has_parameters || tried)
     source = std::make_shared<const ProgramSource>(ProgramSource{
         graph::clone(*lowered.graph), std::make_shared<const lower::Lowered>(lower::without_graph(lowered)),
-        wanted, symbols, name, options});
-  auto region = make_compiled(std::move(lowered), tape, wanted, std::move(symbols), name, options, stages);
+        recorded.wanted, symbols, name, options});
+  auto region = make_compiled(std::move(lowered), recorded.tape, recorded.wanted, std::move(symbols), name,
+                              options, stages);
   if (tried)
     region->cautious = [source, recorded = std::make_shared<record::Tape>(record::copy_of(region->tape()))] {
       return source->with_less_fusion(std::move(*recorded));
@@ -154,7 +160,9 @@ std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& ta
   if (int calls = region->facts.extern_calls)
     log("perf_hints",
         name + ": " + std::to_string(calls) + " operators without a lowering run as ATen calls");
-  return region;
+  region->facts.choices.insert(region->facts.choices.end(), choices->begin(), choices->end());
+  if (!tried) return region;
+  return make_trial(std::move(region), recorded.for_lowering(), recorded.number_sizes, sizes, name);
 }
 
 }  // namespace bolt::run

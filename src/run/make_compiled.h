@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "run/compiled.h"
+#include "run/recorded.h"
 #include "support/stages.h"
 
 namespace bolt::run {
@@ -32,12 +33,10 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
                                          const std::vector<int>& free_outputs);
 
 /// A region that adapts to its calls: programs for sizes that come often, and one for parameters that keep
-/// changing, are made when they are wanted. `any_data`: sizes of the region are data. `tried`: a program with
-/// less fusion may be made, too (eager_trial.h).
-std::shared_ptr<Compiled> make_adapting(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted,
-                                        std::vector<lower::SizeSymbol> symbols, bool any_data, bool tried,
-                                        const std::string& name, const loops::PlanOptions& options,
-                                        Stages& stages);
+/// changing, are made when they are wanted. It is tried beside eager where that is asked for (eager_trial.h);
+/// a program with less fusion may be made then, too. `is_step`: its tape has become that of a whole step. The
+/// recording's tape is taken as make_compiled takes it.
+std::shared_ptr<Runnable> make_region(lower::Lowered lowered, Recorded& recorded, lower::Sizes& sizes,
+                                      bool is_step, Stages& stages);
 
 }  // namespace bolt::run

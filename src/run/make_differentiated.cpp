@@ -30,10 +30,10 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const autograd::Cuts
   PieceOf all;
   all.inner = cuts.inner;
   if (cuts.places.empty() && eagers.empty())
-    region = make_trained(tape, r.wanted, r.constants, r.is_param, r.budget, over_inputs, of_parts, r.name,
+    region = make_trained(tape, r.wanted, r.constants, r.is_param, r.wishes, over_inputs, of_parts, r.name,
                           r.trace, stages, all);
   else
-    region = make_chain(tape, r.wanted, cuts, eagers, r.constants, r.is_param, r.budget, over_inputs,
+    region = make_chain(tape, r.wanted, cuts, eagers, r.constants, r.is_param, r.wishes, over_inputs,
                         of_parts, r.name, r.trace, stages);
   sizes = std::move(of_parts);
   return region;

@@ -10,9 +10,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/partition.h"
 #include "lower/functionalize.h"
 #include "run/compiled.h"
+#include "run/wishes.h"
 #include "support/stages.h"
 
 namespace bolt::run {
@@ -24,7 +24,6 @@ using LookAtLowered = std::function<std::vector<int>(const lower::Lowered&)>;
 /// (Compiled::finish_code). Throws SizeDemand where a number must be known that cannot be.
 std::shared_ptr<Compiled> make_part(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                     const std::unordered_map<int, at::Tensor>& constants, lower::Sizes& sizes,
-                                    const autograd::Budget& budget, Stages& stages,
-                                    const LookAtLowered& look);
+                                    const Wishes& wishes, Stages& stages, const LookAtLowered& look);
 
 }  // namespace bolt::run

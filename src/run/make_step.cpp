@@ -13,7 +13,7 @@ namespace bolt::run {
 StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
   autograd::StepTape step =
       lower::rather_unmasked(recorded.tape, sizes, recorded.name, [&](const record::Tape& tape) {
-        return autograd::make_step(tape, recorded.wanted, recorded.budget,
+        return autograd::make_step(tape, recorded.wanted, recorded.wishes.budget,
                                    made_of_numbers(recorded.constants));
       });
   recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });

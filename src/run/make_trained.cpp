@@ -130,13 +130,13 @@ class Making {
  public:
   Making(const Tape& tape, const std::vector<TensorId>& wanted,
          const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
-         const autograd::Budget& budget, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-         const Trace& trace, Stages& stages, const PieceOf& piece)
+         const Wishes& wishes, lower::OverInputs& over_inputs, lower::Sizes& sizes, const Trace& trace,
+         Stages& stages, const PieceOf& piece)
       : tape_(tape),
         wanted_(wanted),
         constants_(constants),
         is_param_(is_param),
-        budget_(budget),
+        wishes_(wishes),
         over_inputs_(over_inputs),
         sizes_(sizes),
         trace_(trace),
@@ -147,10 +147,10 @@ class Making {
     stages_.enter("joint");
     std::set<TensorId> whole;
     Joint joint = made_joint(whole);
-    Split parts = autograd::split(joint, budget_);
+    Split parts = autograd::split(joint, wishes_.budget);
     if (whole = parts_of_saved(joint, parts); !whole.empty()) {
       joint = made_joint(whole);
-      parts = autograd::split(joint, budget_);
+      parts = autograd::split(joint, wishes_.budget);
     }
     note("aot_joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
     TrainedParts out;
@@ -167,7 +167,7 @@ class Making {
     out.made_inside = piece_.made_inside;
     out.written_later = piece_.written_later;
     out.written_again = piece_.written_again;
-    out.budget = budget_;
+    out.wishes = wishes_;
     facts_ = joint.facts;
     demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {
@@ -332,7 +332,7 @@ class Making {
 
   std::shared_ptr<Compiled> made(const char* part, const Tape& tape, const std::vector<TensorId>& wanted,
                                  const std::unordered_map<int, at::Tensor>& constants, lower::Sizes& sizes) {
-    return make_part(tape, wanted, constants, sizes, budget_, stages_, [&](const lower::Lowered& lowered) {
+    return make_part(tape, wanted, constants, sizes, wishes_, stages_, [&](const lower::Lowered& lowered) {
       note("aot_graphs", std::string("2_") + part + "_graph.txt",
            [&] { return graph::print(*lowered.graph); });
       return std::string_view(part) == "forward" ? free_outputs(lowered, wanted) : std::vector<int>();
@@ -349,7 +349,7 @@ class Making {
   const std::vector<TensorId>& wanted_;
   const std::unordered_map<int, at::Tensor>& constants_;
   const std::vector<bool>& is_param_;
-  const autograd::Budget& budget_;
+  const Wishes& wishes_;
   const lower::OverInputs& over_inputs_;
   lower::Sizes& sizes_;  ///< of the region, and of the forward part
   const Trace& trace_;
@@ -366,12 +366,12 @@ class Making {
 
 std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                      const std::vector<bool>& is_param, const Wishes& wishes,
                                       lower::OverInputs& over_inputs, lower::Sizes& sizes,
                                       const std::string& name, const Trace& trace, Stages& stages,
                                       const PieceOf& piece) {
   TrainedParts parts =
-      Making(tape, wanted, constants, is_param, budget, over_inputs, sizes, trace, stages, piece).make();
+      Making(tape, wanted, constants, is_param, wishes, over_inputs, sizes, trace, stages, piece).make();
   // Copies: where it throws, the tape is replayed.
   auto region = std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
   if (piece.file.empty()) region->finish_code(name, stages);

@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/partition.h"
 #include "lower/settle.h"
 #include "run/trained.h"
+#include "run/wishes.h"
 #include "support/stages.h"
 #include "support/trace.h"
 
@@ -42,7 +42,7 @@ struct FloatDiffers : std::runtime_error {
 /// known that cannot be.
 std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                                       const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const autograd::Budget& budget,
+                                      const std::vector<bool>& is_param, const Wishes& wishes,
                                       lower::OverInputs& over_inputs, lower::Sizes& sizes,
                                       const std::string& name, const Trace& trace, Stages& stages,
                                       const PieceOf& piece = {});

@@ -31,15 +31,14 @@ std::vector<SizeFact> facts_alone(const lower::Sizes& sizes, const TrainedSizes:
 
 /// Not where a stage cannot go on: replaying it does the same. Only where failures of ours are to be seen is
 /// one of them raised in the middle of a backward pass.
-void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_region,
-             const autograd::Budget& budget) {
+void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_region, const Wishes& wishes) {
   try {
     const record::Tape& tape = program.tape;
     lower::Sizes sizes = sizes_of_region
                              ? sizes_of_region->parts().backward
                              : lower::Sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
     Stages stages;
-    auto made = make_part(tape, program.wanted, {}, sizes, budget, stages,
+    auto made = make_part(tape, program.wanted, {}, sizes, wishes, stages,
                           [](const lower::Lowered&) { return std::vector<int>(); });
     made->finish_code("backward of some results");
     if (sizes_of_region) {
@@ -59,7 +58,7 @@ void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_regio
 
 std::shared_ptr<const PartialPasses::Program> PartialPasses::of(
     const record::Tape& backward, const std::vector<autograd::Inner>& inner, const Kind& kind,
-    const std::vector<record::TensorId>& wanted, const TrainedSizes* sizes, const autograd::Budget& budget) {
+    const std::vector<record::TensorId>& wanted, const TrainedSizes* sizes, const Wishes& wishes) {
   const std::lock_guard lock(mutex_);
   const auto [at, is_new] = known_.try_emplace(kind);
   if (!is_new) return at->second;
@@ -69,7 +68,7 @@ std::shared_ptr<const PartialPasses::Program> PartialPasses::of(
   if (!tape) tape = std::move(arriving);
   if (!tape) return nullptr;
   auto program = std::make_shared<Program>(Program{std::move(*tape), wanted, nullptr, {}, {}});
-  if (known_.size() <= kMostCompiled) compile(*program, sizes, budget);
+  if (known_.size() <= kMostCompiled) compile(*program, sizes, wishes);
   if (program->compiled && !name_.empty()) program->compiled->launch_at_once(name_);
   at->second = std::move(program);
   return at->second;

@@ -13,9 +13,9 @@
 #include <vector>
 
 #include "autograd/inner_results.h"
-#include "autograd/partition.h"
 #include "run/compiled.h"
 #include "run/trained_sizes.h"
+#include "run/wishes.h"
 
 namespace bolt::run {
 
@@ -48,7 +48,7 @@ class PartialPasses {
   /// is replayed.
   std::shared_ptr<const Program> of(const record::Tape& backward, const std::vector<autograd::Inner>& inner,
                                     const Kind& kind, const std::vector<record::TensorId>& wanted,
-                                    const TrainedSizes* sizes, const autograd::Budget& budget);
+                                    const TrainedSizes* sizes, const Wishes& wishes);
 
  private:
   std::string name_;  ///< "": they are launched step by step

@@ -21,18 +21,18 @@ void leave_attention(loops::PlanOptions& options) {
   };
 }
 
-loops::PlanOptions options_for(const autograd::Budget& budget) {
+loops::PlanOptions options_for(const Wishes& wishes) {
   loops::PlanOptions options = device::options_of_devices();
-  options.bytes_apart = budget.one_block ? 0 : kBytesApart;
-  options.rounds_as_eager = budget.rounds_as_eager;
-  if (budget.rounds_as_eager) leave_attention(options);
+  options.bytes_apart = wishes.launch_at_once ? 0 : kBytesApart;
+  options.rounds_as_eager = wishes.rounds_as_eager;
+  if (wishes.rounds_as_eager) leave_attention(options);
   return options;
 }
 
 }  // namespace
 
 loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices) {
-  loops::PlanOptions options = options_for(recorded.budget);
+  loops::PlanOptions options = options_for(recorded.wishes);
   if (!is_step) options.apart_on = device::hands_out_memory;
   if (recorded.measured || recorded.tuned)
     options.measuring =
@@ -42,8 +42,8 @@ loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Ch
   return options;
 }
 
-loops::PlanOptions plan_options_of_part(const autograd::Budget& budget) {
-  loops::PlanOptions options = options_for(budget);
+loops::PlanOptions plan_options_of_part(const Wishes& wishes) {
+  loops::PlanOptions options = options_for(wishes);
   options.fold_params = false;
   return options;
 }

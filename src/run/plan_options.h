@@ -19,6 +19,6 @@ using Choices = std::shared_ptr<std::vector<std::string>>;
 loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices);
 
 /// Of a part of a region, as a direction or a piece is: nothing is computed ahead of its calls, nor measured.
-loops::PlanOptions plan_options_of_part(const autograd::Budget& budget);
+loops::PlanOptions plan_options_of_part(const Wishes& wishes);
 
 }  // namespace bolt::run

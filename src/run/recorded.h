@@ -12,10 +12,10 @@
 #include <unordered_map>
 #include <vector>
 
-#include "autograd/partition.h"
 #include "lower/functionalize.h"
 #include "record/tape.h"
 #include "run/double_backward.h"
+#include "run/wishes.h"
 #include "support/log.h"
 #include "support/size_fact.h"
 #include "support/symbols.h"
@@ -39,7 +39,6 @@ struct Recorded {
   Road road = Road::compile;
   std::string name;  // of the region, for dumps and logs
   Trace trace;
-  bool launch_at_once = false;    // by CUDA graphs, where that can be done
   bool measured = false;          // the program is measured beside eager (run/eager_trial.h)
   bool tuned = false;             // all that can be done in several ways is measured (mode "max-autotune")
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
@@ -47,12 +46,12 @@ struct Recorded {
   std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
   std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
   std::set<std::string> not_guessed;    // operators of which no sizes are guessed
-  autograd::Budget budget;              // of what is kept for a backward pass
+  Wishes wishes;
   /// What passes over the run's own results ask for.
   std::shared_ptr<DoubleBackward> double_backward = std::make_shared<DoubleBackward>();
 
   lower::LowerOptions for_lowering() const {
-    return {is_param, constants, addresses, budget.rounds_as_eager};
+    return {is_param, constants, addresses, wishes.rounds_as_eager};
   }
 
   /// A stage's result, as text, for those who asked to see it: in the log of that name, behind `head`, and in

@@ -33,18 +33,6 @@ void Runnable::launch_at_once(const std::string&) {
   facts.why_no_graph = facts.why_replayed.empty() ? "somebody else's function runs it" : facts.why_replayed;
 }
 
-void Runnable::write_trace(const Trace& trace) const {
-  std::string report =
-      facts.why_replayed.empty() ? "" : "eager's operators run: " + facts.why_replayed + "\n";
-  for (const std::string& why : facts.sizes_given_up) report += why + "\n";
-  for (const auto& [stage, seconds] : facts.stage_seconds)
-    report += stage + ": " + std::to_string(seconds * 1e3) + " ms\n";
-  trace.write("5_report.txt", report);
-  const auto [graph, plan] = texts();
-  if (!graph.empty()) trace.write("3_optimized_graph.txt", graph);
-  if (!plan.empty()) trace.write("4_plan.txt", plan);
-}
-
 std::vector<at::Tensor> Runnable::run(const std::vector<at::Tensor>& inputs,
                                       const std::vector<int64_t>& numbers,
                                       record::CallGenerators generators) {

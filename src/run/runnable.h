@@ -25,7 +25,6 @@
 #include "run/attempt.h"
 #include "run/step_times.h"
 #include "support/size_fact.h"
-#include "support/trace.h"
 
 namespace bolt::run {
 
@@ -98,8 +97,6 @@ class Runnable {
   virtual std::shared_ptr<Runnable> successor() const { return nullptr; }
   /// What was taken for granted about sizes that are data: what runs must check it.
   virtual void check_data_sizes(const std::vector<SizeFact>& taken_for_granted);
-  /// The last files of a trace: what is run, or why nothing was compiled.
-  void write_trace(const Trace& trace) const;
 
   const record::Tape& tape() const { return tape_; }
   const std::vector<record::TensorId>& wanted() const { return wanted_; }

@@ -341,7 +341,7 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
       if (const TensorId id = p_.gradients[links_.edges[i]];
           reaches[i] && position(asked, id) == asked.size())
         asked.push_back(id);
-    some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.budget);
+    some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.wishes);
   }
   const Tensors gradients = run_part(std::move(all), some.get(), kind.ways, call);
   variable_list out(links_.edges.size());
@@ -358,7 +358,7 @@ at::Tensor Trained::gradient_through(Tensors all, const std::vector<bool>& given
   const at::NoGradGuard no_grad;
   const TensorId id = p_.inner[inner].through;
   const PartialPasses::Kind kind{given, ways_of(given, seen), id};
-  const auto some = partial_.of(p_.backward_tape(), p_.inner, kind, {id}, p_.sizes.get(), p_.budget);
+  const auto some = partial_.of(p_.backward_tape(), p_.inner, kind, {id}, p_.sizes.get(), p_.wishes);
   return run_part(std::move(all), some.get(), kind.ways, call)[0];
 }
 

@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "autograd/inner_results.h"
-#include "autograd/partition.h"
 #include "run/compiled.h"
 #include "run/trained_sizes.h"
 #include "run/views.h"
+#include "run/wishes.h"
 
 namespace bolt::run {
 
@@ -37,7 +37,7 @@ struct TrainedParts {
   std::vector<bool> written_later;            ///< by input: PieceOf::written_later
   std::vector<bool> written_again;            ///< by input: PieceOf::written_again
   std::shared_ptr<const TrainedSizes> sizes;  ///< null: nothing differs between calls
-  autograd::Budget budget;                    ///< that they were made with
+  Wishes wishes;                              ///< that they were made with
 
   /// As the split gave it.
   const record::Tape& backward_tape() const { return inner.empty() ? backward->tape() : of_any_way; }

@@ -103,7 +103,6 @@ autograd::Budget budget_of(const Options& options) {
   autograd::Budget budget;
   if (asked <= 1) budget.share = asked;
   if (asked > 1) budget.bytes = static_cast<int64_t>(std::min(asked, 1e18));
-  budget.rounds_as_eager = options.rounds_as_eager.value_or(Settings::get().rounds_as_eager != 0);
   return budget;
 }
 
@@ -111,8 +110,8 @@ autograd::Budget budget_of(const Options& options) {
 void describe_wishes(Callable* self, run::Recorded& recorded) {
   recorded.name = name_of(self);
   recorded.road = self->options->road;
-  recorded.budget = budget_of(*self->options);
-  recorded.launch_at_once = self->options->launch_at_once;
+  const bool rounds = self->options->rounds_as_eager.value_or(Settings::get().rounds_as_eager != 0);
+  recorded.wishes = {budget_of(*self->options), self->options->launch_at_once, rounds};
   recorded.tuned = self->options->tune;
   recorded.measured = self->options->measure.value_or(run::measures_by_default());
   recorded.trace = Trace(self->options->trace, recorded.name);
