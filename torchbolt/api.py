@@ -183,7 +183,7 @@ def _deepcopied(compiled, memo):
 
 
 def _twin(compiled):
-    """The same for the backend of the stance in force: it has its own programs."""
+    """What is called while a stance forces another backend, which has programs of its own."""
     asked, backend = compiled._asked, stance.forced_backend()
     if backend == asked.options.backend:
         return compiled
@@ -249,5 +249,5 @@ def compiled_of(target):
         return target.__func__
     if step := getattr(target, "_torchbolt_step", None):
         return step
-    call = type(target).__dict__.get("__call__")
+    call = getattr(type(target), "__call__", None)  # noqa: B004
     return call if isinstance(call, _C.Compiled) else None

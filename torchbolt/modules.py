@@ -38,7 +38,7 @@ def _writing_to_the_original(meta):
     type(self) and makes the module one of those (torch's parametrizations do) means the user's class."""
 
     def __new__(mcs, name, bases, namespace, **kwargs):
-        meant = tuple([vars(base).get("_torchbolt_class", base) for base in bases])
+        meant = tuple([getattr(base, "_torchbolt_class", base) for base in bases])
         if meant != bases:
             where = sys._getframe(1).f_globals.get("__name__")  # as type() does, of which this is one call more
             return meta(name, meant, {"__module__": where, **namespace}, **kwargs)
@@ -55,6 +55,9 @@ def _writing_to_the_original(meta):
 
     own = {"__new__": __new__, "__setattr__": __setattr__, "__delattr__": __delattr__}
     own["__bases__"] = property(lambda cls: cls._torchbolt_class.__bases__)  # how parametrizations are taken off
+    # Who writes to the class may look first what it has: a graph module that is compiled anew (`recompile`) wraps the
+    # `__call__` that it finds in there, which must not be ours.
+    own["__dict__"] = property(lambda cls: cls._torchbolt_class.__dict__)
     return type(meta.__name__, (meta,), own)
 
 

@@ -660,3 +660,20 @@ def test_loaded_weights_are_seen():
     agree(False)
     model.double().float()
     agree(False)
+
+
+def test_a_graph_module_is_compiled_anew_through_what_stands_for_it():
+    def doubled(x):
+        return torch.relu(x) * 2
+
+    graph_module = torch.fx.symbolic_trace(doubled)
+    compiled = torchbolt.compile(graph_module)
+    x = torch.randn(8)
+    for function in (torch.relu, torch.tanh, torch.sin):
+        for node in compiled.graph.nodes:
+            if node.op == "call_function" and node.target.__name__ != "mul":
+                node.target = function
+        compiled.recompile()
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), function(x) * 2)
+            torch.testing.assert_close(graph_module(x), function(x) * 2)
