@@ -47,7 +47,7 @@ Value* fold(Graph& g, Node* node) {
 bool constant_fold(Graph& g, const PassOptions& options) {
   return rewrite(g, [&](Node* node) -> Value* {
     // What has been folded is a number like those that were given, which are not rounded.
-    const bool rounds = options.rounds_as_eager && is_half(node->out()->type.dtype) && node->op != Op::cast;
+    const bool rounds = options.rounds_each(*node) && node->op != Op::cast;
     return rounds ? nullptr : fold(g, node);
   });
 }

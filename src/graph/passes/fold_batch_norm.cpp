@@ -62,7 +62,7 @@ bool fold_batch_norm(Graph& g, const PassOptions& options) {
   std::vector<int> uses = g.use_counts();
   return rewrite(g, [&](Node* node) -> Value* {
     if (node->op != Op::batch_norm || !foldable(node, fixed, uses)) return nullptr;
-    return options.rounds_as_eager && is_half(node->out()->type.dtype) ? nullptr : folded(g, node);
+    return options.rounds_each(*node) ? nullptr : folded(g, node);
   });
 }
 

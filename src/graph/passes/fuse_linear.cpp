@@ -47,8 +47,7 @@ bool fuse_linear(Graph& g, const PassOptions& options) {
     for (const Value* v : node->operands) ++uses[v];
   for (const Output& out : g.outputs) ++uses[out.value];
   return rewrite(g, [&](Node* node) -> Value* {
-    const bool rounds_twice = options.rounds_as_eager && is_half(node->out()->type.dtype);
-    if (node->op == Op::add) return rounds_twice ? nullptr : with_bias(g, node, uses);
+    if (node->op == Op::add) return options.rounds_each(*node) ? nullptr : with_bias(g, node, uses);
     if (node->op != Op::matmul) return nullptr;
     Value* made = from_matmul(g, node, fixed);
     if (made) uses[made] = uses[node->out()];

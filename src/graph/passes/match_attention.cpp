@@ -129,7 +129,7 @@ class Matcher {
 bool match_attention(Graph& g, const PassOptions& options) {
   Matcher matcher(g);
   return rewrite(g, [&](Node* node) -> Value* {
-    if (options.rounds_as_eager && is_half(node->out()->type.dtype)) return nullptr;
+    if (options.rounds_each(*node)) return nullptr;
     return matcher.match(node);
   });
 }

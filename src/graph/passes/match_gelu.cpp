@@ -57,7 +57,7 @@ bool match_gelu(Graph& g, const PassOptions& options) {
   const std::vector<int> uses = g.use_counts();
   return rewrite(g, [&](Node* node) -> Value* {
     if (node->op != Op::mul) return nullptr;
-    if (options.rounds_as_eager && is_half(node->out()->type.dtype)) return nullptr;
+    if (options.rounds_each(*node)) return nullptr;
     for (int side = 0; side < 2; ++side) {
       Value* x = beside(node->operands[side], Op::mul, kHalf);
       if (x && x->type == node->out()->type && is_gelu(x, node->operands[1 - side], uses))

@@ -17,12 +17,16 @@ namespace bolt::graph {
 
 /// What passes ask of the user, and of the devices that the graph's values lie on.
 struct PassOptions {
-  /// What an operator gives in a half type is rounded before another one reads it, as in eager: no pass makes
-  /// one operation of two where only the second one's result would be rounded.
+  /// What an operator gives in a half type is rounded before another one reads it, as in eager.
   bool rounds_as_eager = false;
   /// Asked for each contraction of half precision: does its device take less time for the same of float32?
   /// Unset: never.
   std::function<bool(const Node& contraction)> widens;
+
+  /// Are this result, and what it is made of, rounded one by one? Then no pass makes one operation of the
+  /// two, of which only the result would be rounded. Asked for each node, since a graph may compute in
+  /// several types.
+  bool rounds_each(const Node& node) const { return rounds_as_eager && is_half(node.out()->type.dtype); }
 };
 
 struct Pass {
