@@ -231,7 +231,7 @@ void Flow::note_demands() {
       if (is_forward(static_cast<int>(i)))
         storage.materialised |= !fuses(flow.work) && !reads_less;
       else if (is_of_forward(root(id)))
-        storage.for_whole_calls |= !fuses(flow.work) && !holds_rows(entry(static_cast<int>(i)));
+        storage.for_whole_calls |= !fuses(flow.work) && !entry(static_cast<int>(i)).facts->holds_rows;
     });
   }
   auto demand = [&](TensorId id) {

@@ -165,12 +165,6 @@ bool takes_exponentials(const record::Entry& entry) {
   return name == "_softmax" || name == "_log_softmax" || name == "logsumexp";
 }
 
-bool holds_rows(const record::Entry& entry) {
-  const std::string_view name = base_name(entry.op.operator_name().name);
-  return name == "_softmax_backward_data" || name == "_log_softmax_backward_data" ||
-         name == "native_layer_norm_backward" || name == "_fused_rms_norm_backward";
-}
-
 bool counts_statistics(const record::Entry& entry) {
   return entry.op.operator_name().name == "aten::native_batch_norm" &&
          !record::written_arguments(entry).empty();

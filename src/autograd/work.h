@@ -38,10 +38,6 @@ constexpr size_t kStatistics[] = {3, 4};
 /// Does it run in the kernel of what reads it?
 inline bool fuses(Work work) { return work != Work::Never && work != Work::Pass && work != Work::Call; }
 
-/// Does its kernel have each row that it reads before it until it is done with it? Whatever makes the row may
-/// run there, as in a kernel that fuses.
-bool holds_rows(const record::Entry& entry);
-
 /// What decides between keeping and computing: everything in bytes of memory traffic that take as long.
 /// These are rules of thumb for processors and GPUs of today, not measurements.
 struct Prices {

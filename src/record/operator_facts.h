@@ -21,9 +21,15 @@ struct OperatorFacts {
   bool places = false;          ///< its last argument says where in a storage a view begins
   bool lifts = false;           ///< lift_fresh: announces a tensor that was filled through a pointer
   bool draws = false;           ///< random numbers, from a generator
-  bool recurrent = false;       ///< a whole layer over the steps of sequences
-  bool has_out = false;         ///< its last argument is an out=
-  bool turns = false;           ///< changes how a tensor shows its memory (t_()); only says that it writes
+  /// CUDA graphs that it is recorded in draw as they should. Nothing is found out by trying: torch's
+  /// generator does not get over a recording that fails.
+  bool draws_in_graphs = false;
+  /// Its lowering is a kernel that has each row which it reads before it until it is done with it: whatever
+  /// makes the row may run there.
+  bool holds_rows = false;
+  bool recurrent = false;  ///< a whole layer over the steps of sequences
+  bool has_out = false;    ///< its last argument is an out=
+  bool turns = false;      ///< changes how a tensor shows its memory (t_()); only says that it writes
   /// Other processes take part in it: how often it is called, and in which order, is their affair, too.
   bool communicates = false;
   bool is_waited_for =

@@ -39,29 +39,9 @@ bool draws_again_from_processor(const lower::ExternCall& call) {
          has_dropout(call);
 }
 
-/// Operators that are known to draw in graphs as they should. Torch's generator does not get over a capture
-/// that fails, so nothing is found out by trying.
 bool draws_in_graphs(const lower::ExternCall& call) {
-  static constexpr std::string_view kKnown[] = {"bernoulli",
-                                                "dropout",
-                                                "exponential",
-                                                "native_dropout",
-                                                "normal",
-                                                "rand",
-                                                "rand_like",
-                                                "randint",
-                                                "randint_like",
-                                                "randn",
-                                                "randn_like",
-                                                "uniform",
-                                                "_scaled_dot_product_cudnn_attention",
-                                                "_scaled_dot_product_flash_attention"};
-  std::string_view name = call.op.schema().name();
-  if (name == "torchbolt::draw_state") return record::reserves_in_graphs();
-  if (!name.starts_with("aten::")) return false;
-  name.remove_prefix(sizeof("aten::") - 1);
-  if (name.ends_with('_')) name.remove_suffix(1);
-  return std::ranges::find(kKnown, name) != std::end(kKnown);
+  return call.op.schema().name() == "torchbolt::draw_state" ? record::reserves_in_graphs()
+                                                            : record::facts_of(call.op).draws_in_graphs;
 }
 
 bool draws_from_another(const lower::ExternCall& call) {
