@@ -102,16 +102,22 @@ void TrainedLinks::find_inner() {
     if (!is_own(tied[itself])) throw_unsupported("a result that others are made of, and that is a view");
     inner[itself] = static_cast<int>(i);
   }
-  for (const autograd::Inner& to : p_.inner)
+  for (const autograd::Inner& to : p_.inner) {
+    // What leads to it through another one. Those come in the order in which they were made, the nearest
+    // first, and what leads to one behind the nearest leads to the nearest as well.
+    std::vector<bool> through(count);
+    for (const autograd::Inner& it : p_.inner) {
+      if (!to.from[it.tangent] || it.tangent == to.tangent || through[it.tangent]) continue;
+      for (size_t k = 0; k < count; ++k)
+        if (it.from[k] && k != it.tangent) through[k] = true;
+    }
     for (size_t k = 0; k < count; ++k) {
       // Autograd may call the node of a rewritten view from within one of its own.
       if (to.from[k] && k + p_.rewritten.size() >= count)
         throw_unsupported("a result that others are made of, and an input that is rewritten with it");
-      auto lies_between = [&](const autograd::Inner& it) {
-        return it.tangent != k && it.from[k] && to.from[it.tangent];
-      };
-      if (to.from[k] && std::ranges::none_of(p_.inner, lies_between)) before[k].push_back(to.tangent);
+      if (to.from[k] && !through[k]) before[k].push_back(to.tangent);
     }
+  }
 }
 
 void TrainedLinks::find_groups() {
