@@ -57,7 +57,7 @@ def follow(modules=None, **levels) -> None:
     _C._set_logs(",".join(filter(None, wanted)))
 
 
-def _answer_environment() -> None:
+def answer_environment() -> None:
     """Says of names of torch's that show nothing here what does. The extension, which would call them unknown, does not
     see those of TORCHBOLT_LOGS; torch shows what it knows of its own variable."""
     for variable in ("TORCHBOLT_LOGS", "TORCH_LOGS"):
@@ -70,6 +70,3 @@ def _answer_environment() -> None:
                 print(f"torchbolt: {variable}: {item.lstrip('+-')!r} shows nothing here: {reason}", file=sys.stderr)
         if ours and variable in os.environ:
             os.environ[variable] = ",".join(kept)
-
-
-_answer_environment()
