@@ -225,7 +225,7 @@ class Torchbolt:
 
 
 class TorchCompile:
-    """The same of torch.compile; what makes its kernels has no part in any of it."""
+    """How torch.compile is asked; what makes its kernels has no part in any of it."""
 
     name = "torch.compile"
 

@@ -236,7 +236,7 @@ class Run:
                            self.folder / "logs" / f"micro-{b}-{threads}.log") for b in backends}  # fmt: skip
 
     def _turns(self, workers: dict[str, Process], command: str, field: str, **key) -> None:
-        """The same command to each in turns; the median of what they say is the measurement."""
+        """Each is given this command in turns; the median of what they say is the measurement."""
         if self.results.has(what="micro", **key):
             return
         replies: dict[str, list[dict]] = {b: [] for b in workers}

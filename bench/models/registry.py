@@ -47,14 +47,14 @@ class Case:
     kwargs: dict
 
     def to(self, dtype: torch.dtype) -> Case:
-        """The same case with floating point weights and inputs in `dtype` (in place, like nn.Module.to)."""
+        """This case with floating point weights and inputs in `dtype` (in place, like nn.Module.to)."""
         self.model.to(dtype)
         self.args = tuple(_cast(a, dtype) for a in self.args)
         self.kwargs = {k: _cast(v, dtype) for k, v in self.kwargs.items()}
         return self
 
     def with_other_inputs(self) -> Case:
-        """The same module called with other numbers of the same shapes; ids stay in range by moving along."""
+        """This module called with other numbers of the same shapes; ids stay in range by moving along."""
         fresh = torch.Generator().manual_seed(SEED + 1)
 
         def other(value):

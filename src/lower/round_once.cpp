@@ -93,7 +93,7 @@ class Row {
       if (wide_.contains(v)) v = narrow(v);
   }
 
-  /// The same of float32. A comparison of what became float32 gives what it gave.
+  /// Makes the node one of float32. A comparison of operands that became float32 gives what it gave.
   void widen(Node* n) {
     std::vector<Value*> operands;
     for (Value* v : n->operands) operands.push_back(is_half_value(v) ? wide(v) : v);

@@ -12,7 +12,7 @@ from torchbolt.stand_ins.functions import apply_openly
 
 
 def openly(run, *functions):
-    """The same, with the functions' forward passes in the open."""
+    """The program with the functions' forward passes in the open."""
 
     def opened(*args):
         natives = [vars(f).get("apply") for f in functions]

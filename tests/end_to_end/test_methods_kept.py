@@ -133,7 +133,7 @@ def test_a_method_among_the_arguments():
         x, mine, theirs = torch.randn(3), make(), make()
         assert str(compiled(x, mine, mine.append)) == str(called(x, theirs, theirs.append))
     assert torchbolt.stats()["regions"] == 4
-    # The same C function, and another object than the one that is returned.
+    # This method has the same C function, and belongs to another object than the one that is returned.
     mine, other = [], []
     assert compiled(torch.ones(3), mine, other.append) == [] and len(other) == 2
     mine = [torch.ones(3)]

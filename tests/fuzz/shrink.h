@@ -95,7 +95,7 @@ inline Case shrink(Case c, const Fails& fails) {
   return c;
 }
 
-/// The same seed under tighter limits: fewer nodes, smaller sizes, while that still fails.
+/// Tightens the limits of a seed (fewer nodes, smaller sizes) as long as it still fails.
 inline Case tighten(unsigned seed, Limits limits, const Fails& fails) {
   for (int64_t size : {2, 3, 5, 9, 17})
     for (int nodes : {2, 4, 8}) {

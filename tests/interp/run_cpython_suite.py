@@ -117,7 +117,7 @@ EXPECTED = {
 }
 _HELD = "programs of the call hold a class or function that the call made"
 _COUNTS = "counts references, of which a recording holds some"
-# The same where the tests are compiled.
+# What differs where the tests are compiled.
 EXPECTED_COMPILED = {
     "test.test_coroutines.CoroutineTest.test_for_2": _COUNTS,
     "test.test_coroutines.OriginTrackingTest.test_unawaited_warning_when_module_broken": (

@@ -630,7 +630,7 @@ def touch(thing):
 
 
 def places_of_attributes():
-    """The same instructions with objects whose attributes lie elsewhere, or nowhere, or move."""
+    """Runs the instructions that load attributes with objects whose attributes lie elsewhere, or nowhere, or move."""
     out = []
     one, two, slotted, other = Own("x", "y"), Own("y", "x"), Slotted(), type("Other", (Own,), {"y": 5})()
     for thing in (one, two, one, slotted, slotted, other, other, one):

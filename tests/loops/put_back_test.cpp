@@ -87,7 +87,8 @@ void expect_right(const Plan& p, const std::vector<HostTensor>& inputs,
     EXPECT_LE(graph::difference(got[i], expected[i]), bound) << "output " << i;
 }
 
-/// The same where a plan can be made by layers: whether it could. `left_out`: whether layers repeat at all.
+/// Checks the layers where a plan can be made by them, and says whether it could. `left_out`: whether layers
+/// repeat at all.
 bool check_if_planned(const Layers& l, int count, const PlanOptions& options, int* left_out) {
   const std::string text = written(l, count);
   SCOPED_TRACE(text);

@@ -104,7 +104,7 @@ def all_of_transformers(part, parts):
 
 
 def one_more(inputs):
-    """The same for a larger batch."""
+    """These inputs as a larger batch."""
     return {key: torch.cat([t, t[:1]]) for key, t in inputs.items()}
 
 

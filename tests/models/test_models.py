@@ -45,7 +45,7 @@ def run(request) -> Run:
     case = build(name, "test", dtype)
     other = case.with_other_inputs()
     eager, eager_other = case(), other()
-    # The same rounded weights and inputs, computed exactly.
+    # The rounded weights and inputs are computed with exactly.
     exact_case = build(name, "test", dtype)
     exact_other = exact_case.with_other_inputs().to(torch.float64)
     exact, exact_other = exact_case.to(torch.float64)(), exact_other()

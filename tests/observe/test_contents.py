@@ -332,7 +332,7 @@ def test_contents_are_guarded(function, first, second, ended):
     assert torchbolt.stats()["regions"] == regions
     if not isinstance(first, list | dict | set):
         return
-    # The same container, changed in place.
+    # This is the container from before, changed in place.
     cfg.value = copy.deepcopy(first)
     assert equal(outcome(compiled, x), outcome(program, x))
     changed = copy.deepcopy(second)

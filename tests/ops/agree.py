@@ -14,7 +14,7 @@ FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 
 
 def lain_otherwise(x):
-    """The same values as (name, tensor), laid out in the ways that tensors come in."""
+    """The values of x as (name, tensor), laid out in the ways that tensors come in."""
     yield "dense", x.contiguous()
     if x.dim() > 1:
         yield "transposed", x.transpose(0, -1).contiguous().transpose(0, -1)

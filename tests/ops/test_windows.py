@@ -22,7 +22,7 @@ def image(*sizes, dtype=torch.float32):
 
 
 def ordered(x):
-    """The same values as (tensor, calls of ATen): with channels innermost, where rows read at places, and dense."""
+    """The values of x as (tensor, calls of ATen): with channels innermost, where rows read at places, and dense."""
     yield x, 1
     yield x.movedim(1, -1).contiguous().movedim(-1, 1), 0
 

@@ -45,7 +45,7 @@ def mlp(*widths, act=nn.GELU):
 
 
 class Data:
-    """The same in all runs: drawn beside torch's generator."""
+    """What is drawn is the same in all runs, since it is drawn beside torch's generator."""
 
     def __init__(self):
         self.values = torch.Generator().manual_seed(1)

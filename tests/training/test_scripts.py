@@ -30,7 +30,7 @@ def mlp(*widths, act=nn.GELU):
 
 
 def batches(steps, *sizes, classes=4):
-    """The same in both runs: drawn beside torch's generator."""
+    """Values that are the same in both runs, since they are drawn beside torch's generator."""
     values = torch.Generator().manual_seed(1)
     for _ in range(steps):
         yield torch.randn(*sizes, generator=values), torch.randint(0, classes, sizes[:1], generator=values)

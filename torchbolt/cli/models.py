@@ -134,7 +134,7 @@ def of_transformers(name: str, full_size: bool = False):
 
 
 def of_timm(name: str):
-    """The same for timm, whose models have the sizes that their names say."""
+    """(title, model, keyword arguments); None: timm knows no such name. A model has the size that its name says."""
     timm = importlib.import_module("timm")
     if not timm.is_model(name):
         return None

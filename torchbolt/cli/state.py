@@ -33,7 +33,7 @@ def seeded(target, fn=None):
 
 
 def copied(value):
-    """The same containers and numbers, in memory of their own."""
+    """A copy of containers and numbers, in memory of its own."""
     if isinstance(value, dict):
         return {key: copied(item) for key, item in value.items()}
     if isinstance(value, tuple | list):

@@ -67,7 +67,7 @@ def told(target: Target):
 
 @contextlib.contextmanager
 def _told(name: str, what: str):
-    """The same of code of the user's that is no call of the target."""
+    """What the user's code raises, be it a call of the target or not, is told in one line with its place."""
     try:
         yield
     except UsageError:

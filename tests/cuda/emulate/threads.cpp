@@ -66,7 +66,7 @@ class Stack {
   void *inside_ = nullptr, *outside_ = nullptr;
 };
 #else
-/// The same by the C library, which asks the system about signals each time.
+/// Switches by the C library, which asks the system about signals each time.
 class Stack {
  public:
   void make(char* bottom, size_t bytes, void (*body)()) {
