@@ -17,9 +17,9 @@ using graph::Value;
 constexpr double kDearStartNs = 1000;
 
 /// Is it made of what was kept for this part, or made again itself, and of nothing else? `again`: of those
-/// before it. What reads nothing that is kept waits only where no more waits with it, of what others read
-/// as well, than it makes: the sum of squares that are computed for it alone, and not the sum of a
-/// gradient.
+/// before it. A call, and what reads nothing that is kept, waits only where no more waits with it, of what
+/// others read as well, than it makes: the sum of squares that are computed for it alone, and not the sum of
+/// a gradient, or the product of one and what was kept.
 bool is_made_again(const Units& units, int u, const std::vector<char>& again) {
   const Units::Part& p = units.parts[u];
   if (!p.alive || !p.next.empty() || (p.call && p.call->attr_or<bool>("effect", false))) return false;
@@ -34,7 +34,8 @@ bool is_made_again(const Units& units, int u, const std::vector<char>& again) {
       all &= kept || (from >= 0 && again[from]);
       some |= from >= 0;
       const auto& readers = units.readers_of[v->id];
-      if (std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return units.unit(r) != u; }))
+      if (!kept &&
+          std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return units.unit(r) != u; }))
         waits += Units::bytes_of(v);
     }
     for (const auto& v : n->outputs) makes = std::max(makes, Units::bytes_of(v.get()));
@@ -42,7 +43,7 @@ bool is_made_again(const Units& units, int u, const std::vector<char>& again) {
   if (p.call && p.call->outputs.empty()) return false;
   if (p.call) look(p.call);
   for (const Node* n : p.nodes) look(n);
-  return all && (any || (some && waits <= makes));
+  return all && ((any && !p.call) || ((any || some) && waits <= makes));
 }
 
 void number_places(Units& units) {
