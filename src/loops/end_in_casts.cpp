@@ -64,6 +64,7 @@ class Casts {
     if (!read) return returned_.contains(v);
     return std::ranges::all_of(readers->second, [&](const Node* reader) {
       if (reader->op == Op::reshape) return is_stored(reader->out());
+      if (reader->op == Op::keep) return true;  // no kernel computes it where it reads what is kept
       if (reader->op == Op::scatter) return reader->operands[0] == v && reader->operands[2] != v;
       const OpKind kind = op_info(reader->op).kind;
       return kind == OpKind::Library || kind == OpKind::Extern;
