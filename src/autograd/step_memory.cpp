@@ -32,6 +32,8 @@ at::Tensor keep(const at::Tensor& self) { return at::clone(self); }
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
   m.def("keep(Tensor self) -> Tensor");
   m.impl("keep", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(keep));
+  m.def("keep_of_piece(Tensor self) -> Tensor");  // the same, and the end of a piece (head_in_pieces.h)
+  m.impl("keep_of_piece", c10::DispatchKey::CompositeImplicitAutograd, TORCH_FN(keep));
 }
 
 Entry keep_entry(Tape& tape, TensorId from, TensorId to, int loc) {

@@ -159,7 +159,8 @@ class Fuser : private Units {
         for (const Node* r : readers_of[n->out()->id])
           if (const int b = unit(r); b >= 0 && b != a) add_once(readers, b);
       for (int b : readers)
-        if (!parts[b].call && parts[b].reduces && parts[b].device == parts[a].device && !parts[b].fold)
+        if (!parts[b].call && parts[b].reduces && parts[b].device == parts[a].device &&
+            parts[b].piece == parts[a].piece && !parts[b].fold)
           any |= sink_into(a, b);
     }
     return any;
@@ -246,7 +247,7 @@ class Fuser : private Units {
   bool try_merge(int a, int b) {
     if (place[a] > place[b]) std::swap(a, b);
     if (fuel_ == 0 || parts[a].call || parts[b].call || parts[a].fold != parts[b].fold) return false;
-    if (parts[a].device != parts[b].device) return false;
+    if (parts[a].device != parts[b].device || parts[a].piece != parts[b].piece) return false;
     if (parts[a].nodes.size() + parts[b].nodes.size() > kMaxNodes) return false;
     Group g = united(a, b);
     if (!goes_together(g)) return false;

@@ -27,7 +27,7 @@ Units::Units(const graph::Graph& graph, const PlanOptions& plan_options)
 
 void Units::make_parts() {
   unit_of.assign(fusion.usage.role.size(), -1);
-  int last_effect = -1;
+  int last_effect = -1, piece = 0;
   std::unordered_map<Sym, int> finders;  // of sizes that are data: the part that finds one out
   const bool finds = std::any_of(source.nodes.begin(), source.nodes.end(), [](const auto& n) {
     return std::any_of(n->outputs.begin(), n->outputs.end(), [](const auto& v) {
@@ -36,6 +36,7 @@ void Units::make_parts() {
   });
   for (const auto& n : source.nodes) {
     keeps |= n->op == Op::keep;
+    piece += n->op == Op::keep && n->attr_or<bool>("piece", false);
     Role role = fusion.usage.role_of(n.get());
     if (role == Role::Free) continue;
     int id = static_cast<int>(parts.size());
@@ -51,6 +52,7 @@ void Units::make_parts() {
       p.nodes = {n.get()};
       p.alone = p.instructions = instructions_of(*n);
     }
+    p.piece = piece;
     p.reduces = kind_of(n.get()) == OpKind::Reduce || kind_of(n.get()) == OpKind::Scan;
     if (!n->outputs.empty()) p.device = n->out()->type.device;
     p.fold = !n->outputs.empty() && fusion.constant[n->out()->id];

@@ -22,6 +22,7 @@ struct Units {
     const graph::Node* call = nullptr;
     bool fold = false, alive = true;
     bool reduces = false;
+    int piece = 0;            ///< of the program, which is cut where a value is kept so (Op::keep)
     graph::Device device;     ///< of its results: one kernel runs on one device
     double alone = 0;         ///< instructions of its nodes, each a kernel by itself
     double instructions = 0;  ///< of its kernel

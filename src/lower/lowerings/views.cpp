@@ -469,6 +469,9 @@ Result as_strided(Call& c) {
 
 /// A tensor of its own to the tape, and to the graph the same value.
 std::vector<Value*> keep(Call& c) { return {c.make(Op::keep, {c.tensor("self")})}; }
+std::vector<Value*> keep_of_piece(Call& c) {
+  return {c.make(Op::keep, {c.tensor("self")}, {{"piece", true}})};
+}
 
 }  // namespace
 
@@ -490,6 +493,7 @@ void add_views(Table& t) {
                  "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy",
                  "resolve_conj", "resolve_neg"});
   t["torchbolt::keep"] = {keep, nullptr};
+  t["torchbolt::keep_of_piece"] = {keep_of_piece, nullptr};
   t["aten::detach"] = {.view = identity, .detaches = true};
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
