@@ -111,15 +111,34 @@ class Stretch {
  private:
   const TensorInfo& at(TensorId id) const { return joint.tape.tensors[static_cast<size_t>(id)]; }
 
-  /// The first entry of what stands between the last product and the pass.
+  /// The first entry of what stands between the last product and the pass. What it writes to it has made.
   size_t begin_of_tail() const {
     size_t begin = joint.backward;
     while (begin > 0 && is_light(joint.tape.entries[begin - 1])) --begin;
+    std::set<int> made;
+    for (size_t i = begin; i < joint.backward; ++i) {
+      const Entry& entry = joint.tape.entries[i];
+      const auto writes = storages_among(entry, record::written_arguments(entry));
+      if (std::ranges::all_of(writes, [&](int s) { return made.contains(s); })) {
+        if (!is_view(entry))
+          for_each_tensor(entry.results, [&](TensorId id) { made.insert(at(id).storage); });
+        continue;
+      }
+      begin = i + 1;
+      made.clear();
+    }
     return begin;
   }
 
+  std::set<int> storages_among(const Entry& entry, const std::vector<int>& arguments) const {
+    std::set<int> found;
+    for (int a : arguments)
+      for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1),
+                      [&](TensorId id) { found.insert(at(id).storage); });
+    return found;
+  }
+
   bool is_light(const Entry& entry) const {
-    if (!record::written_arguments(entry).empty()) return false;
     return work_of(entry) != Work::Never || is_loss(entry) || is_view(entry);
   }
   bool is_view(const Entry& entry) const {
