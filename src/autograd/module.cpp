@@ -13,6 +13,7 @@
 #include "autograd/fit.h"
 #include "autograd/follow.h"
 #include "autograd/function.h"
+#include "autograd/head_in_pieces.h"
 #include "autograd/joint.h"
 #include "autograd/numbers.h"
 #include "autograd/split.h"
@@ -450,6 +451,34 @@ PyObject* joint_partition(PyObject*, PyObject* tuple) {
   });
 }
 
+/// (joint, number): what is made of its largest product in so many pieces from now on.
+PyObject* joint_in_pieces(PyObject*, PyObject* tuple) {
+  PyObject* capsule;
+  long long pieces;
+  if (!PyArg_ParseTuple(tuple, "OL", &capsule, &pieces)) return nullptr;
+  KeptJoint* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  return guarded([&]() -> PyObject* {
+    const Flow flow(kept->joint, Prices());
+    Joint made = head_in_pieces(flow, rows_of(flow), pieces);
+    kept->joint = std::move(made);
+    return Py_NewRef(Py_None);
+  });
+}
+
+/// (joint, budget): as a budget asks for it; how high its peak may be then.
+PyObject* joint_head_planned(PyObject*, PyObject* tuple) {
+  PyObject *capsule, *budget;
+  if (!PyArg_ParseTuple(tuple, "OO", &capsule, &budget)) return nullptr;
+  KeptJoint* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  return guarded([&]() -> PyObject* {
+    HeadPlan plan = plan_head(kept->joint, budget_in(budget));
+    if (plan.joint) kept->joint = *std::move(plan.joint);
+    return plan.budget.bytes ? PyLong_FromLongLong(*plan.budget.bytes) : Py_NewRef(budget);
+  });
+}
+
 PyObject* keep_function(PyObject*, PyObject* callable) {
   return PyLong_FromLongLong(keep_callable(callable));
 }
@@ -493,6 +522,8 @@ PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_tangents", joint_tangents, METH_O, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
                          {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
+                         {"_joint_in_pieces", joint_in_pieces, METH_VARARGS, nullptr},
+                         {"_joint_head_planned", joint_head_planned, METH_VARARGS, nullptr},
                          {"_keep_callable", keep_function, METH_O, nullptr},
                          {"_tie_function", function_tied, METH_VARARGS, nullptr},
                          {nullptr, nullptr, 0, nullptr}};

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "autograd/flow.h"
+#include "autograd/head_in_pieces.h"
 #include "autograd/normalise_again.h"
 #include "record/copy.h"
 #include "record/operator_facts.h"
@@ -467,8 +468,10 @@ class Sparing {
 
   void spare() {
     const size_t before = next_ > 0 ? passes_[next_ - 1].border : 0;
-    const Stretch stretch(tape_, wanted_, reads_from_before(before) ? 0 : before, pass());
-    const Partition made = partition(stretch.joint, budget_, kPrices);
+    Stretch stretch(tape_, wanted_, reads_from_before(before) ? 0 : before, pass());
+    HeadPlan head = plan_head(stretch.joint, budget_, kPrices);
+    if (head.joint) take_over(stretch, *std::move(head.joint));
+    const Partition made = partition(stretch.joint, head.budget, kPrices);
     const std::vector<Entry> part = SecondPart(tape_, stretch, made).take();
     const auto begin =
         tape_.entries.begin() + static_cast<std::ptrdiff_t>(stretch.first + stretch.joint.backward);
@@ -478,6 +481,21 @@ class Sparing {
     pass().end += static_cast<size_t>(more);
     for (size_t i = next_ + 1; i < passes_.size(); ++i) passes_[i].move(more);
     memory_.push_back({made.memory, made.eager});
+  }
+
+  /// The stretch is another one from now on, which begins where it began.
+  void take_over(Stretch& stretch, Joint joint) {
+    for (size_t id = tape_.tensors.size(); id < joint.tape.tensors.size(); ++id)
+      tape_.tensors.emplace_back() = joint.tape.tensors[id];
+    stretch.joint = std::move(joint);
+    const auto& entries = stretch.joint.tape.entries;
+    const auto begin = tape_.entries.begin() + static_cast<std::ptrdiff_t>(stretch.first);
+    const auto end = tape_.entries.begin() + static_cast<std::ptrdiff_t>(pass().end);
+    const std::ptrdiff_t more = static_cast<std::ptrdiff_t>(entries.size()) - (end - begin);
+    tape_.entries.insert(tape_.entries.erase(begin, end), entries.begin(), entries.end());
+    pass().begin = stretch.first + stretch.joint.backward;
+    pass().end += static_cast<size_t>(more);
+    for (size_t i = next_ + 1; i < passes_.size(); ++i) passes_[i].move(more);
   }
 
   /// Does the pass read anything that was made before? Mostly it does not, and all in between is its own.

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "autograd/head_in_pieces.h"
 #include "autograd/inner_results.h"
 #include "autograd/joint.h"
 #include "autograd/split.h"
@@ -146,11 +147,12 @@ class Making {
   TrainedParts make() {
     stages_.enter("joint");
     std::set<TensorId> whole;
-    Joint joint = made_joint(whole);
-    Split parts = autograd::split(joint, wishes_.budget);
+    autograd::Budget budget;
+    Joint joint = made_joint(whole, budget);
+    Split parts = autograd::split(joint, budget);
     if (whole = parts_of_saved(joint, parts); !whole.empty()) {
-      joint = made_joint(whole);
-      parts = autograd::split(joint, wishes_.budget);
+      joint = made_joint(whole, budget);
+      parts = autograd::split(joint, budget);
     }
     note("aot_joint_graph", "1_joint.txt", [&] { return autograd::print(joint); });
     TrainedParts out;
@@ -178,14 +180,17 @@ class Making {
   }
 
  private:
-  Joint made_joint(const std::set<TensorId>& parts) {
+  /// `budget`: for its partition.
+  Joint made_joint(const std::set<TensorId>& parts, autograd::Budget& budget) {
     Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()},
                                        made_of_numbers(constants_), piece_.inner);
     for (autograd::Inner& inner : joint.inner)
       inner.is_given = piece_.read_later.contains(joint.tangent_of[inner.tangent]);
     joint.keepable = is_param_;
     joint.passing = piece_.passing;
-    return joint;
+    autograd::HeadPlan head = autograd::plan_head(joint, wishes_.budget);
+    budget = head.budget;
+    return head.joint ? *std::move(head.joint) : joint;
   }
 
   /// None of those that differ may have become a number, but where the program itself says so.
