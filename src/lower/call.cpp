@@ -291,6 +291,7 @@ const Table& lowerings() {
     add_scatters(t);
     add_distances(t);
     add_named_products(t);
+    add_short_formulas(t);
     return t;
   }();
   return table;

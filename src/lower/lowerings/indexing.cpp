@@ -187,6 +187,16 @@ std::vector<Value*> slice_scatter(Call& c) {
   return {c.make(Op::slice_scatter, {x, c.tensor("src")},
                  {{"dim", dim}, {"start", Syms{start}}, {"step", c.integer("step")}})};
 }
+std::vector<Value*> select_scatter(Call& c) {
+  Value* x = c.tensor("self");
+  const int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
+  Sym index = c.sym("index");
+  if (!c.decide(0, Relation::le, index)) index = index + x->type.sizes[dim];
+  Syms one = x->type.sizes;
+  one[dim] = 1;
+  return {c.make(Op::slice_scatter, {x, c.reshape(c.cast(c.tensor("src"), x->type.dtype), one)},
+                 {{"dim", dim}, {"start", Syms{index}}, {"step", int64_t{1}}})};
+}
 
 }  // namespace
 
@@ -205,6 +215,7 @@ void add_indexing(Table& t) {
   row(repeat_interleave, {"repeat_interleave.self_int"});
   row(roll, {"roll"});
   row(slice_scatter, {"slice_scatter"});
+  row(select_scatter, {"select_scatter"});
 }
 
 }  // namespace bolt::lower

@@ -47,6 +47,18 @@ std::vector<Value*> prod(Call& c) { return arithmetic(c, Op::prod); }
 std::vector<Value*> mean(Call& c) { return arithmetic(c, Op::mean); }
 std::vector<Value*> logsumexp(Call& c) { return arithmetic(c, Op::logsumexp); }
 
+/// What is no number counts as 0.
+std::vector<Value*> nansum(Call& c) {
+  Value* x = c.tensor("self");
+  const DType t = x->type.dtype;
+  if (is_float(t)) x = c.make(Op::where, {c.make(Op::isnan, {x}), c.scalar_value(0, t), x});
+  return one(reduce(c, Op::sum, c.cast(x, c.result_dtype()), reduced_dims(c), keepdim(c)));
+}
+std::vector<Value*> count_nonzero(Call& c) {
+  Value* is_one = c.cast(c.tensor("self"), DType::Bool);
+  return one(reduce(c, Op::sum, c.cast(is_one, c.result_dtype()), reduced_dims(c), false));
+}
+
 std::vector<Value*> extreme(Call& c, Op op) {
   if (empty(c.sizes("self"))) return {};  // eager raises
   Value* x = c.tensor("self");
@@ -55,6 +67,11 @@ std::vector<Value*> extreme(Call& c, Op op) {
 }
 std::vector<Value*> amax(Call& c) { return extreme(c, Op::amax); }
 std::vector<Value*> amin(Call& c) { return extreme(c, Op::amin); }
+
+std::vector<Value*> aminmax(Call& c) {
+  const auto least = amin(c), most = amax(c);
+  return least.empty() || most.empty() ? std::vector<Value*>{} : std::vector{least[0], most[0]};
+}
 
 std::vector<Value*> truth(Call& c, Op op) {
   Value* x = c.tensor("self");
@@ -148,8 +165,11 @@ void add_reductions(Table& t) {
   row(prod, {"prod", "prod.dim_int"});
   row(mean, {"mean", "mean.dim"});
   row(logsumexp, {"logsumexp"});
+  row(nansum, {"nansum"});
+  row(count_nonzero, {"count_nonzero", "count_nonzero.dim_IntList"});
   row(amax, {"amax", "max"});
   row(amin, {"amin", "min"});
+  row(aminmax, {"aminmax"});
   row(any, {"any", "any.dim", "any.dims", "_is_any_true"});
   row(all, {"all", "all.dim", "all.dims", "_is_all_true"});
   row(argmax, {"argmax"});

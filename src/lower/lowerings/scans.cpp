@@ -48,6 +48,22 @@ Results extreme(Call& c, const char* op) {
 Results cummax(Call& c) { return extreme(c, "max"); }
 Results cummin(Call& c) { return extreme(c, "min"); }
 
+/// The places of a mask take the elements of `source`, one after the other.
+Results masked_scatter(Call& c) {
+  const Term x{&c, c.tensor("self")}, source{&c, c.tensor("source")};
+  const Sym given = source.value->type.numel();
+  if (given.is_const(0) || x.value->type.numel().is_const(0)) return {};
+  const Term here = Term{&c, c.tensor("mask")}.as(DType::Bool);
+  const Syms sizes = where(here, x, x).sizes();
+  if (sizes.empty()) return {};
+  const Term flat = here.expanded(sizes).reshaped({product(sizes)});
+  const auto count = running(flat.as(DType::I64), 0, "sum");
+  if (!count) return {};
+  const Term place = Formula(c, DType::I64).checked(where(flat, *count - 1.0, 0.0), given);
+  const Term taken_there = taken(source.reshaped({given}), 0, place).reshaped(sizes);
+  return {where(flat.reshaped(sizes), taken_there, x.expanded(sizes)).value};
+}
+
 // ---- sorted numbers ----
 
 /// Steps of a search: as many reads, all written out.
@@ -98,6 +114,7 @@ void add_scans(Table& t) {
   row(logcumsumexp, {"logcumsumexp"});
   row(cummax, {"cummax"});
   row(cummin, {"cummin"});
+  row(masked_scatter, {"masked_scatter"});
   row(bucketize, {"bucketize.Tensor", "bucketize.Scalar"});
   row(searchsorted, {"searchsorted.Tensor", "searchsorted.Scalar"});
 }

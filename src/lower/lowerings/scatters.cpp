@@ -331,6 +331,24 @@ Results put(Call& c) {
       c.cast(into(self.reshaped({all}), 0, list, x.reshaped({count}), op).reshaped(self.sizes()).value, t)};
 }
 
+/// How many numbers lie in each of so many parts of a range, which takes its own end in.
+Results histc(Call& c) {
+  const Formula f(c);
+  const DType t = c.result_dtype();
+  if (!f.is_real() || is_half(t) || !is_ours(c, "sum", t)) return {};
+  for (const char* number : {"bins", "min", "max"})
+    if (c.is_symbolic(number)) return {};
+  const double low = c.number("min"), high = c.number("max");
+  const int64_t bins = c.integer("bins");
+  if (!(low < high) || bins < 1) return {};  // the range is that of the data, or an error
+  const Term all = f("self"), x = all.reshaped({all.value->type.numel()});
+  const Term inside = (x >= low) & (x <= high);
+  const Term part = where(inside, (x - low) * static_cast<double>(bins) / (high - low), 0.0).as(DType::I64);
+  const Term zeros = f.full(0, {bins});
+  return f.only(
+      into(zeros, 0, smaller(part, part.number(static_cast<double>(bins - 1))), inside.as(f.type()), "sum"));
+}
+
 }  // namespace
 
 void add_scatters(Table& t) {
@@ -342,6 +360,7 @@ void add_scatters(Table& t) {
   row(scatter_reduce, {"scatter_reduce.two"});
   row(index_add, {"index_add"});
   row(index_copy, {"index_copy"});
+  row(histc, {"histc"});
   row(index_fill, {"index_fill.int_Scalar", "index_fill.int_Tensor"});
   row(index_reduce, {"index_reduce"});
   row(embedding_backward, {"embedding_dense_backward"});

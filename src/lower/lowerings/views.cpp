@@ -516,6 +516,22 @@ void add_views(Table& t) {
   row(unfold, {"unfold"});
   row(diagonal, {"diagonal"});
   row(meshgrid, {"meshgrid", "meshgrid.indexing"});
+  // Those that give what they show in memory of its own.
+  row(view, {"view_copy"});
+  row(expand, {"expand_copy"});
+  row(permute, {"permute_copy"});
+  row(transpose, {"transpose_copy.int"});
+  row(matrix_transpose, {"t_copy"});
+  row(squeeze, {"squeeze_copy", "squeeze_copy.dim", "squeeze_copy.dims"});
+  row(unsqueeze, {"unsqueeze_copy"});
+  row(slice, {"slice_copy.Tensor"});
+  row(narrow, {"narrow_copy"});
+  row(select, {"select_copy.int"});
+  row(split, {"split_copy.Tensor"});
+  row(split_with_sizes, {"split_with_sizes_copy"});
+  row(unbind, {"unbind_copy.int"});
+  row(unfold, {"unfold_copy"});
+  row(diagonal, {"diagonal_copy"});
   // In-place views change the geometry of the tensor that they are called on.
   row(squeeze, {"squeeze_", "squeeze_.dim", "squeeze_.dims"});
   row(unsqueeze, {"unsqueeze_"});

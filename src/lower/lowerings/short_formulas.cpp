@@ -1,0 +1,179 @@
+// lower/lowerings/short_formulas.cpp
+// Rows of operators that are a line of others: ATen has a kernel for each, the graph needs no operation.
+#include <cmath>
+#include <numbers>
+
+#include "lower/families.h"
+#include "lower/formula.h"
+#include "record/convert.h"
+
+namespace bolt::lower {
+namespace {
+
+/// Of one operand and computed in its type, whatever the result is.
+struct OfSelf {
+  explicit OfSelf(Call& c) : f(c, compute_type(c.tensor("self")->type.dtype)), x(f("self")) {}
+  Formula f;
+  Term x;
+  static bool takes(Call& c) {
+    return c.is_tensor("self") && is_float(c.tensor("self")->type.dtype) &&
+           !is_opaque(c.tensor("self")->type.dtype);
+  }
+};
+
+// ---- element by element
+
+Results heaviside(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self");
+  return f.only(where(x == 0.0, f("values"), (x > 0.0).as(f.type())));
+}
+
+Results to_radians(Call& c) {
+  const Formula f(c);
+  return f.is_real() ? f.only(f("self") * (std::numbers::pi / 180)) : Results{};
+}
+Results to_degrees(Call& c) {
+  const Formula f(c);
+  return f.is_real() ? f.only(f("self") * (180 / std::numbers::pi)) : Results{};
+}
+
+Results is_the_infinity(Call& c, double infinity) {
+  if (!OfSelf::takes(c)) return {};
+  const OfSelf of(c);
+  return {(of.x == infinity).value};
+}
+Results isposinf(Call& c) { return is_the_infinity(c, std::numeric_limits<double>::infinity()); }
+Results isneginf(Call& c) { return is_the_infinity(c, -std::numeric_limits<double>::infinity()); }
+
+Results angle(Call& c) {
+  if (!OfSelf::takes(c)) return {};
+  const OfSelf of(c);
+  return of.f.only(where(of.x.apply(Op::isnan), of.x, where(of.x < 0.0, std::numbers::pi, of.f.number(0))));
+}
+
+Results sinc(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self"), turns = x * std::numbers::pi;
+  return f.only(where(x == 0.0, 1.0, turns.apply(Op::sin) / turns));
+}
+
+Results entropy(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self");
+  const Term outside = where(x == 0.0, 0.0, f.number(-std::numeric_limits<double>::infinity()));
+  return f.only(where(x.apply(Op::isnan), x, where(x > 0.0, -x * log(x), outside)));
+}
+
+Results xlog1py(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self"), y = f("other");
+  return f.only(where(y.apply(Op::isnan), y, where(x == 0.0, 0.0, x * log1p(y))));
+}
+
+Results logaddexp2(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term a = f("self"), b = f("other");
+  const Term sum = larger(a, b) + (1.0 + (-abs(a - b)).apply(Op::exp2)).apply(Op::log2);
+  return f.only(where(a.apply(Op::isinf) & (a == b), a, sum));
+}
+
+/// To so many places behind the point. Halves are rounded at each step by ATen.
+Results round_to_places(Call& c) {
+  const DType t = c.result_dtype();
+  if (!is_float(t) || is_half(t) || c.is_symbolic("decimals")) return {};
+  const Formula f(c);
+  const int64_t places = c.integer("decimals");
+  const double ten = std::pow(10.0, static_cast<double>(std::abs(places)));
+  const Term x = f("self");
+  if (places < 0) return f.only((x / ten).apply(Op::round) * ten);
+  return f.only((x * ten).apply(Op::round) / ten);
+}
+
+// ---- sums
+
+Results addr(Call& c) {
+  const Formula f(c);
+  if (!f.is_real() || c.is_symbolic("beta")) return {};
+  const Term rows = f("vec1"), columns = f("vec2");
+  const Term outer = rows.reshaped({rows.sizes()[0], 1}) * columns.reshaped({1, columns.sizes()[0]});
+  const Term product{&c, c.times(outer.value, "alpha")};
+  if (c.scalar("beta").toDouble() == 0)
+    return f.only(product.expanded({rows.sizes()[0], columns.sizes()[0]}));
+  return f.only(Term{&c, c.times(f("self").value, "beta")} + product);
+}
+
+/// The p-norm over these dimensions, which are kept.
+Term norm_over(Term x, double p, const Syms& dims) {
+  if (p == 0) return (x != 0.0).as(x.dtype()).sum(dims);
+  if (p == 1) return abs(x).sum(dims);
+  if (p == 2) return (x * x).sum(dims).apply(Op::sqrt);
+  if (std::isinf(p)) return abs(x).reduced(p > 0 ? Op::amax : Op::amin, dims, true);
+  const Term sum = abs(x).with(Op::pow, x.number(p)).sum(dims);
+  return sum.with(Op::pow, sum.number(1 / p));
+}
+
+/// Parts along `dim` that are longer than they may be become that long, or a little less.
+Results renorm(Call& c) {
+  const Formula f(c);
+  if (!f.is_real() || c.is_symbolic("p") || c.is_symbolic("maxnorm")) return {};
+  const Term x = f("self");
+  if (x.value->type.numel().is_const(0)) return {};
+  const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
+  const Term norm = norm_over(x, c.number("p"), dims_except(dim, x.rank()));
+  const double most = c.number("maxnorm");
+  return f.only(x * where(norm > most, most / (norm + 1e-7), 1.0));
+}
+
+Results dist(Call& c) {
+  const Formula f(c);
+  if (!f.is_real() || c.is_symbolic("p")) return {};
+  const Term apart = f("self") - f("other");
+  if (apart.rank() == 0 || apart.value->type.numel().is_const(0)) return {};
+  return f.only(norm_over(apart, c.number("p"), dims_between(0, apart.rank())).reshaped({}));
+}
+
+/// Vectors of three along `dim`.
+Results cross(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term a = f("self"), b = f("other");
+  const int64_t dim = Call::wrap(c.integer("dim"), a.rank());
+  if (a.rank() != b.rank()) return {};
+  const Term run = Formula(c, DType::I64).places(3, 0, 1);
+  auto turned = [&](Term x, double by) {
+    const Term places = run + by;
+    return taken(x, dim, places.with(Op::remainder, places.number(3)));
+  };
+  return f.only(turned(a, 1) * turned(b, 2) - turned(a, 2) * turned(b, 1));
+}
+
+}  // namespace
+
+void add_short_formulas(Table& t) {
+  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
+    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
+  };
+  row(heaviside, {"heaviside"});
+  row(to_radians, {"deg2rad"});
+  row(to_degrees, {"rad2deg"});
+  row(isposinf, {"isposinf"});
+  row(isneginf, {"isneginf"});
+  row(angle, {"angle"});
+  row(sinc, {"sinc"});
+  row(entropy, {"special_entr"});
+  row(xlog1py, {"special_xlog1py"});
+  row(logaddexp2, {"logaddexp2"});
+  row(round_to_places, {"round.decimals"});
+  row(addr, {"addr"});
+  row(renorm, {"renorm"});
+  row(dist, {"dist"});
+  row(cross, {"linalg_cross"});
+}
+
+}  // namespace bolt::lower
