@@ -10,6 +10,7 @@
 #include "lower/lowering.h"
 #include "record/convert.h"
 #include "support/error.h"
+#include "support/pointer_map.h"
 
 namespace bolt::lower {
 
@@ -295,6 +296,27 @@ const Table& lowerings() {
     return t;
   }();
   return table;
+}
+
+std::string functional_name(const c10::OperatorName& name) {
+  constexpr std::string_view kSpecial = "aten::__";
+  std::string base = name.name;
+  if (!base.ends_with('_')) return "";
+  if (!base.starts_with(kSpecial))
+    base.pop_back();
+  else if (base[kSpecial.size()] == 'i')
+    base.erase(kSpecial.size(), 1);
+  else
+    return "";
+  return name.overload_name.empty() ? base : base + "." + name.overload_name;
+}
+
+bool has_row(const c10::OperatorHandle& op) {
+  thread_local PointerMap<bool> known;  // operators run without the GIL
+  if (const bool* has = known.find(&op.schema())) return *has;
+  const auto& name = op.operator_name();
+  const std::string whole = name.overload_name.empty() ? name.name : name.name + "." + name.overload_name;
+  return known[&op.schema()] = lowerings().contains(whole) || lowerings().contains(functional_name(name));
 }
 
 }  // namespace bolt::lower

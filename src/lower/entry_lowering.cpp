@@ -31,11 +31,7 @@ record::TensorIds written_tensors(const Entry& e) {
 
 // The row of add for add_, with the same overload.
 const Lowering* functional_row(const Entry& e) {
-  const auto& name = e.op.operator_name();
-  if (name.name.empty() || name.name.back() != '_') return nullptr;
-  std::string base = name.name.substr(0, name.name.size() - 1);
-  if (!name.overload_name.empty()) base += "." + name.overload_name;
-  auto it = lowerings().find(base);
+  auto it = lowerings().find(functional_name(e.op.operator_name()));
   return it != lowerings().end() && it->second.build ? &it->second : nullptr;
 }
 

@@ -99,22 +99,14 @@ std::optional<std::vector<ListArgument>> fitted_arguments(const c10::FunctionSch
   return out;
 }
 
-/// Without one a call for each tensor would take longer than one for all.
-bool has_row(const c10::OperatorName& name) {
-  auto known = [&](std::string base) {
-    if (!name.overload_name.empty()) base += "." + name.overload_name;
-    return lowerings().contains(base);
-  };
-  return known(name.name) || (name.name.ends_with('_') && known(name.name.substr(0, name.name.size() - 1)));
-}
-
 std::optional<Single> find_single(const c10::OperatorHandle& op) {
   const std::string name = single_name(op.operator_name().name);
   auto& dispatcher = c10::Dispatcher::singleton();
   std::vector<c10::OperatorHandle> candidates;
   for (const c10::OperatorName& each : dispatcher.getAllOpNames())
-    if (each.name == name && has_row(each))
-      if (auto found = dispatcher.findSchema(each)) candidates.push_back(*found);
+    if (each.name == name)
+      // Without a row a call for each tensor would take longer than one for all.
+      if (auto found = dispatcher.findSchema(each); found && has_row(*found)) candidates.push_back(*found);
   std::ranges::sort(candidates, {}, [](const auto& c) { return c.operator_name().overload_name; });
   for (const bool elements : {false, true})
     for (const c10::OperatorHandle& each : candidates)

@@ -159,6 +159,10 @@ struct Lowering {
 using Table = std::unordered_map<std::string, Lowering>;
 /// All rows, by "aten::name" or "aten::name.overload".
 const Table& lowerings();
+/// aten::add.Tensor for aten::add_.Tensor, aten::__or__ for aten::__ior__; "" for what is no in-place form.
+std::string functional_name(const c10::OperatorName& name);
+/// Of ATen's own operators. In-place forms have those of the functional ones.
+bool has_row(const c10::OperatorHandle& op);
 
 // One file per family adds its rows.
 void add_pointwise(Table& t);

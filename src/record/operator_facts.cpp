@@ -102,6 +102,13 @@ constexpr FactByName kRows[] = {
     {"aten::_log_softmax_backward_data", kAny, &OperatorFacts::holds_rows},
     {"aten::native_layer_norm_backward", kAny, &OperatorFacts::holds_rows},
     {"aten::_fused_rms_norm_backward", kAny, &OperatorFacts::holds_rows},
+    {"aten::empty", kAny, &OperatorFacts::uninitialised},
+    {"aten::empty_like", kAny, &OperatorFacts::uninitialised},
+    {"aten::empty_strided", kAny, &OperatorFacts::uninitialised},
+    {"aten::empty_permuted", kAny, &OperatorFacts::uninitialised},
+    {"aten::new_empty", kAny, &OperatorFacts::uninitialised},
+    {"aten::new_empty_strided", kAny, &OperatorFacts::uninitialised},
+    {"aten::ctc_loss", "Tensor", &OperatorFacts::reads_memory},
     {"torchbolt::function", "", &OperatorFacts::passes_on},
 };
 
@@ -176,6 +183,8 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.written_in_training.insert(facts.written_in_training.end(), {kMean, kVariance});
   }
   facts.ordinary = is_ordinary(facts);
+  facts.composite = facts.ordinary && !facts.recurrent && !facts.reads_memory && name.starts_with("aten::") &&
+                    op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   return facts;
 }
 

@@ -33,11 +33,14 @@ struct OperatorFacts {
   /// Other processes take part in it: how often it is called, and in which order, is their affair, too.
   bool communicates = false;
   bool is_waited_for =
-      false;                 ///< what it gives is there behind a wait_tensor, and what it is given until then
-  bool passes_on = false;    ///< its results are arguments of its, whatever sizes these have
-  bool waits = false;        ///< wait_tensor: gives what it is given, once that is there
-  bool ordinary = false;     ///< nothing of all this: it gives what it computes, and nobody asks more of it
-  std::vector<int> written;  ///< arguments that it writes to, by its schema
+      false;               ///< what it gives is there behind a wait_tensor, and what it is given until then
+  bool passes_on = false;  ///< its results are arguments of its, whatever sizes these have
+  bool waits = false;      ///< wait_tensor: gives what it is given, once that is there
+  bool ordinary = false;   ///< nothing of all this: it gives what it computes, and nobody asks more of it
+  bool composite = false;  ///< ATen writes it as calls of others, above autograd (record/parts.cpp)
+  bool uninitialised = false;  ///< gives memory as it was, which others write to, maybe unseen
+  bool reads_memory = false;   ///< a composite that takes numbers out of its tensors' memory, unseen
+  std::vector<int> written;    ///< arguments that it writes to, by its schema
   /// Arguments that it writes to when it trains: normalisations write their running statistics then, of which
   /// the schema says nothing. Empty: it is none of them.
   std::vector<int> written_in_training;

@@ -82,18 +82,18 @@ Recorder::Recorder() : outer_levels_(guard::transform_levels()) {}
 
 Recorder* Recorder::current() { return active; }
 
-void Recorder::drop_entries() {
+void Recorder::drop_entries(size_t from) {
   for (size_t i = tape_.tensors.size(); i-- > 0;) {
     TensorInfo& info = tape_.tensors[i];
-    if (info.input >= 0) continue;
-    if (info.producer < static_cast<int>(mark_)) break;
+    if (info.producer < 0) continue;  // an input, or dropped before
+    if (info.producer < static_cast<int>(from)) break;
     info.producer = -1;
   }
-  tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(mark_), tape_.entries.end());
+  tape_.entries.erase(tape_.entries.begin() + static_cast<std::ptrdiff_t>(from), tape_.entries.end());
 }
 
 void Recorder::take_back() {
-  drop_entries();
+  drop_entries(mark_);
   escaped_.reset();
   lent_->facts.clear();
 }
@@ -108,7 +108,7 @@ void Recorder::stop(bool drop) {
   if (!drop) return;
   if (raised_now_) raised_.clear();
   tensors_.revert(mark_);
-  drop_entries();  // why it escaped is asked for afterwards
+  drop_entries(mark_);  // why it escaped is asked for afterwards
 }
 
 // Not c10's guard: code that runs inside may enter modes, whose keys must stay.
@@ -147,6 +147,10 @@ int Recorder::line_id() {
 }
 
 void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
+  if (whole_) {  // it is no part of a region, but the whole may be
+    *whole_ = true;
+    return;
+  }
   news_ = true;
   const std::string& name = op.operator_name().name;
   escaped_ = Reason(name.starts_with("aten::") ? Why::operator_ends : Why::other_operator_ends, name, how);
@@ -190,8 +194,10 @@ bool Recorder::asks_nothing(c10::DispatchKeySet keys) const {
 
 void Recorder::run(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const OperatorFacts& facts = facts_of(op);
+  if (whole_ && (*whole_ |= !can_be_part(facts, *stack))) return call(op, facts, keys, stack);
   if (!facts.ordinary || !asks_nothing(keys)) return run_asking(op, facts, keys, stack);
   if (ends_at_other_kinds && meets_other_kind(op, facts, *stack)) return call(op, facts, keys, stack);
+  if (facts.composite && falls_apart(op, facts, *stack)) return run_parts(op, facts, keys, stack);
   add_entry(op, facts, keys, stack, {}, false);
 }
 
@@ -382,6 +388,11 @@ void Recorder::after_call(Entry& entry, const torch::jit::Stack& given) {
       if (id >= 0) tensors_.count_write(id);
 }
 
+void Recorder::note_raised(const c10::OperatorHandle& op) {
+  news_ = true;
+  if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
+}
+
 void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack, Symbols symbols, bool finds_sizes) {
   if (!facts.ordinary || tensors_.any_given_data()) escape_by_arguments(op, facts, *stack);
@@ -392,8 +403,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
   try {
     call(op, facts, keys, stack);
   } catch (...) {  // the entry never happened
-    news_ = true;
-    if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
+    note_raised(op);
     throw;
   }
   if (stopped_) return;

@@ -128,6 +128,9 @@ class Recorder {
   /// The region ends before operators on tensors of another kind (record/other_kinds.h). Otherwise a tape
   /// with them can only be replayed.
   bool ends_at_other_kinds = false;
+  /// Whether who lowers the tape knows an operator as a whole: of others what they are made of is recorded
+  /// (record/parts.cpp). Null: all stay whole.
+  bool (*has_row)(const c10::OperatorHandle& op) = nullptr;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_data_sizes = false;
   bool has_data_sizes() const { return has_data_sizes_; }
@@ -148,6 +151,15 @@ class Recorder {
   void call(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
             torch::jit::Stack* stack);
   bool asks_nothing(c10::DispatchKeySet keys) const;
+  // parts.cpp
+  bool falls_apart(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                   const torch::jit::Stack& stack) const;
+  bool can_be_part(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
+  void run_parts(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
+                 torch::jit::Stack* stack);
+  bool is_filled(size_t maker) const;
+  bool say_all(size_t first, size_t first_tensor, const torch::jit::Stack& stack, size_t returns) const;
+  void add_whole(Entry entry, const torch::jit::Stack& stack);
   void run_asking(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
   bool is_transformed(c10::DispatchKeySet keys) const;
@@ -171,7 +183,8 @@ class Recorder {
                            const torch::jit::Stack& stack);
   [[gnu::cold]] void escape(const c10::OperatorHandle& op, const char* how);
   void note_met();
-  void drop_entries();
+  void drop_entries(size_t from);
+  void note_raised(const c10::OperatorHandle& op);
   void take(const c10::IValue& v, Use use, int entry, Arg& arg);
   void take_wrapped_number(const at::Tensor& t, Arg& arg);
   int line_id();
@@ -220,7 +233,8 @@ class Recorder {
   bool stopped_ = false, paused_ = false, met_operator_ = false, news_ = false;
   static constexpr size_t kMostEntries = 20000;
   bool running_ = false;
-  bool* cast_ = nullptr;  ///< while an operator is tried out: whether autocast took one that it is made of
+  bool* whole_ = nullptr;  ///< while parts are recorded: whether they do not say what the whole does
+  bool* cast_ = nullptr;   ///< while an operator is tried out: whether autocast took one that it is made of
   GeneratorStates drawn_from_;  ///< before the first draw
   std::unordered_map<int, at::Tensor> constants_;
 };

@@ -38,6 +38,8 @@ class Tensors {
 
   /// The id of a tensor as it is now, or nullopt if no recorded operator touched it.
   std::optional<TensorId> find(const at::Tensor& t) const;
+  /// Is it one that the tape has, or shows the memory of one?
+  bool knows(const at::Tensor& t) const { return find(t) || find_same_memory(t); }
   /// Its id; a tensor not seen before becomes an input.
   TensorId input_id(const at::Tensor& t);
   /// Its id; `entry` makes it where it is a result not seen before. -1: it is undefined.

@@ -5,6 +5,7 @@
 
 #include "autograd/gradients.h"
 #include "interp/code.h"
+#include "lower/lowering.h"
 #include "observe/ends/learned_ends.h"
 #include "session/backend.h"
 #include "session/bridge.h"
@@ -49,9 +50,10 @@ void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   }
   if (log_wanted("dynamic") && site.changed != before) log_differences(self, site.changed);
   bridge.recorder.ends_at_other_kinds = !self->options->fullgraph;
-  bridge.recorder.goes_on_with_data_sizes = self->options->road == run::Road::compile &&
-                                            !self->options->backend && bridge.which() != Dynamic::never &&
-                                            !self->state->ends_at_data_sizes;
+  const bool compiles = self->options->road == run::Road::compile && !self->options->backend;
+  bridge.recorder.goes_on_with_data_sizes =
+      compiles && bridge.which() != Dynamic::never && !self->state->ends_at_data_sizes;
+  if (compiles) bridge.recorder.has_row = lower::has_row;
 }
 
 /// The run raised, or the observer failed before there was one. True: it may not raise where is_compiling()

@@ -127,6 +127,9 @@ void add_creation(Table& t) {
     for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
   };
   row(zeros, {"zeros", "zeros_like", "new_zeros"});
+  // Memory as it was holds what nobody may rely on; what is written to all of it leaves nothing to fill.
+  row(zeros, {"empty.memory_format", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+              "new_empty_strided"});
   row(ones, {"ones", "ones_like", "new_ones"});
   row(full, {"full", "full_like", "new_full"});
   row(scalar_tensor, {"scalar_tensor"});

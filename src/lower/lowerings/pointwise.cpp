@@ -47,8 +47,9 @@ const std::vector<AtenOperation>& rows() {
 }
 
 const AtenOperation* find_row(std::string_view name) {
+  const std::string functional = functional_name({std::string(name), ""});
+  if (!functional.empty()) name = functional;
   name.remove_prefix(name.find("::") + 2);
-  if (!name.empty() && name.back() == '_' && name.substr(0, 2) != "__") name.remove_suffix(1);
   for (const AtenOperation& r : rows())
     if (name == (r.operands == 2 ? r.name.substr(0, r.name.find('.')) : r.name)) return &r;
   return nullptr;
