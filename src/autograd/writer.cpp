@@ -443,7 +443,27 @@ void Writer::call_seen_otherwise(const std::string& name, Stack& stack) {
   write(name == "aten::_conj" ? conjugated : negated, stack);
 }
 
+/// Numbers among the operands come from Python, and what ATen computes of them alone are numbers again: the
+/// conjugate of a complex one that something was multiplied with.
+bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
+  bool any = false, all = true;
+  for_tensors(Stack(stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end()),
+              [&](const at::Tensor& t) {
+                any = true;
+                all &= t.defined() && !as_fake(t) && t.unsafeGetTensorImpl()->is_wrapped_number();
+              });
+  if (!any || !all || record::facts_of(op).ends_region) return false;
+  const Below below;
+  op.callBoxed(&stack);
+  if (op.schema().returns().size() != 1 || !stack.back().isTensor()) refuse("numbers out of numbers");
+  at::Tensor number = stack.back().toTensor().resolve_conj().resolve_neg();
+  number.unsafeGetTensorImpl()->set_wrapped_number(number.dim() == 0);
+  stack.back() = std::move(number);
+  return true;
+}
+
 void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
+  if (computes_numbers(op, stack)) return;
   const std::string& name = op.operator_name().name;
   if (name == "aten::as_strided_") return call_turning(stack);
   if (name == "aten::native_dropout" && !(entry_ && op == entry_->op)) return call_dropout(op, stack);

@@ -53,6 +53,7 @@ class Writer final : public Listener {
   using Stack = torch::jit::Stack;
   record::Entry take_arguments(const c10::OperatorHandle& op, const Stack& arguments);
   void take(const c10::IValue& v, record::Arg& arg);
+  bool computes_numbers(const c10::OperatorHandle& op, Stack& stack);
   void call_turning(Stack& stack);
   void write(const c10::OperatorHandle& op, Stack& stack);
   void call_dropout(const c10::OperatorHandle& op, Stack& stack);

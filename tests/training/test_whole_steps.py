@@ -844,3 +844,42 @@ def test_gradients_that_only_the_processors_kernels_describe(name):
     torchbolt.reset()
     torch.testing.assert_close(trained(torchbolt.compile), trained(lambda step: step), rtol=1e-4, atol=1e-5)
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def steps_of(loss):
+    """Losses and parameters of four steps, compiled and eager; then the regions."""
+
+    def trained(wrap):
+        torch.manual_seed(1)
+        model = nn.Linear(16, 4)
+        opt = torch.optim.SGD(model.parameters(), lr=0.1)
+
+        def step(x):
+            opt.zero_grad()
+            value = loss(model(x))
+            value.backward()
+            opt.step()
+            return value.detach()
+
+        compiled = wrap(step)
+        return [compiled(torch.randn(8, 16)) for _ in range(4)], [p.detach() for p in model.parameters()], compiled
+
+    *theirs, _ = trained(lambda step: step)
+    *mine, compiled = trained(torchbolt.compile)
+    torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-5)
+    torchbolt.api.wait()
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+    regions = torchbolt.api.compiled_of(compiled)._regions()
+    assert all(region["compiled"] for region in regions)
+    return regions
+
+
+def test_complex_numbers_of_pythons_in_a_step():
+    """Their conjugates in the backward pass are numbers, too."""
+    steps_of(lambda out: (out * (1 + 2j)).abs().mean() + ((3 - 1j) * out).real.square().mean())
+    assert torchbolt.stats()["graph_breaks"] == 0
+
+
+def test_composites_in_a_step():
+    steps_of(lambda out: torch.linalg.vander(out[:, 0], N=4).mean() + out.nanmean())
+    assert torchbolt.stats()["graph_breaks"] == 0
