@@ -17,6 +17,7 @@
 
 #include "autograd/cuts.h"
 #include "autograd/gradients.h"
+#include "autograd/joint.h"
 #include "device/device.h"
 #include "record/recorder.h"
 #include "run/finish.h"
@@ -82,6 +83,9 @@ class RegionCompilation {
     run::StepOf step;
     try {
       step = begin_step(r_, sizes_);
+    } catch (const autograd::NotFollowed& error) {
+      if (r_.may_end_before_backward) throw EndsBeforeBackward(error.what());
+      return replayed(error.what(), true);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants), false);

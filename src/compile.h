@@ -18,12 +18,18 @@ struct EndsAtFoundSizes : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// A backward pass inside of what was recorded cannot be part of a program. Where the region ends before it,
+/// what lies on both sides can be compiled.
+struct EndsBeforeBackward : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 /// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
 /// over these symbols.
 using Other =
     std::function<std::shared_ptr<run::Runnable>(run::Recorded&, const std::vector<lower::SizeSymbol>&)>;
 
-/// Never throws for what cannot be compiled (but for EndsAtFoundSizes): the region then replays its tape and
+/// Never throws for what cannot be compiled (but for the two above): the region then replays its tape and
 /// says why. Internal failures are thrown. Needs no GIL.
 std::shared_ptr<run::Runnable> compile(run::Recorded recorded, const Other& other = {});
 

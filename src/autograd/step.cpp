@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <new>
+#include <optional>
 #include <unordered_set>
 
 #include "autograd/gradients.h"
@@ -37,6 +38,11 @@ class StepMaking {
         own_(own),
         untracked_(run.tensors.size()),
         writer_(run, joint_, nullptr) {}
+
+  [[noreturn]] void fail(const std::string& why) const {
+    if (at_) throw NotFollowed(*at_, why);
+    throw_unsupported(why);
+  }
 
   StepTape make(const Budget& budget) {
     demand_histories_kept();
@@ -114,7 +120,9 @@ class StepMaking {
     options.keeps_numbers_of_tensors = true;
     options.before = [&](size_t i, const Stack&) {
       first_numbers_.push_back(at::sequence_number::peek());
-      if (is_gradients(run_.entries[i])) begin_pass(run_.entries[i]);
+      const bool is_pass = is_gradients(run_.entries[i]);
+      if (is_pass) begin_pass(run_.entries[i]);
+      at_ = is_pass ? std::nullopt : std::optional(i);
       writer_.begin(i);
     };
     options.instead = [&](size_t i, Stack& stack) {
@@ -130,6 +138,7 @@ class StepMaking {
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_) writer_.end(i, results);
       if (is_gradients(run_.entries[i])) passes_.back().end = joint_.tape.entries.size();
+      at_.reset();
     };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
   }
@@ -212,6 +221,7 @@ class StepMaking {
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
   std::vector<NodePtr> nodes_, leaves_made_;
   std::vector<BackwardPass> passes_;
+  std::optional<size_t> at_;  ///< the operator, no backward pass, that is being replayed
 };
 
 }  // namespace
@@ -220,16 +230,18 @@ StepTape make_step(const Tape& run, const std::vector<TensorId>& wanted, const B
                    const std::set<int>& own) {
   if (torch::autograd::get_current_graph_task_id() != -1)
     throw_unsupported("a backward pass within a backward pass");
+  StepMaking making(run, wanted, own);
   try {
-    return StepMaking(run, wanted, own).make(budget);
-  } catch (const Error&) {
-    throw;
+    return making.make(budget);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::Unsupported) throw;
+    making.fail(error.what());
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const c10::Error& error) {
-    throw_unsupported(error.what_without_backtrace());
+    making.fail(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    throw_unsupported(error.what());
+    making.fail(error.what());
   }
 }
 

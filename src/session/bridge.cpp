@@ -111,7 +111,7 @@ bool Bridge::given_data(PyObject* tensor, PyObject* data) {
 }
 
 PyObject* Bridge::leaves_behind(PyObject* outputs) {
-  if (options_.road != run::Road::compile || options_.backend) return nullptr;
+  if (options_.road != run::Road::compile || options_.backend || ends_before_backward) return nullptr;
   // Forward and backward pass would be replayed, and the update with them, which can be compiled apart.
   const bool sizes_differ = std::ranges::any_of(dynamic_, [](const auto& slot) { return slot.second != 0; });
   if (sizes_differ || record::is_better_apart(recorder.tape())) return nullptr;

@@ -118,7 +118,7 @@ bool run_settled(Callable* self, Site& site, const std::shared_ptr<CallEntry>& e
   } catch (const run::RunEagerly& why) {
     note_eager_call(self, why.why);
     if (why.of_data && (entry->unfit += kUnfit) > kMostUnfit) {
-      give_up_data_sizes(self, why.why.text());
+      end_earlier(self, EndsEarlier::at_data_sizes, why.why.text());
       std::erase(site.entries, entry);
     } else if (!why.guessed.empty() && self->state->not_guessed.insert(why.guessed).second) {
       std::erase(site.entries, entry);  // it is recorded again, for the sizes of the call

@@ -129,6 +129,7 @@ void describe_region(Callable* self, const CallEntry& entry, Bridge& bridge, obs
   recorded.number_symbols = std::move(seen.number_symbols);
   recorded.not_guessed = self->state->not_guessed;
   recorded.wanted = bridge.wanted;
+  recorded.may_end_before_backward = !self->options->fullgraph;
   describe_wishes(self, recorded);
   if (!recorded.trace.wanted()) return;
   std::string guards;
@@ -203,9 +204,11 @@ Built try_compile(run::Recorded recorded) {
   try {
     return {compile(std::move(recorded)), ""};
   } catch (const EndsAtFoundSizes& e) {
-    return {nullptr, e.what(), true};
+    return {nullptr, e.what(), EndsEarlier::at_data_sizes};
+  } catch (const EndsBeforeBackward& e) {
+    return {nullptr, e.what(), EndsEarlier::before_backward};
   } catch (const Error& e) {
-    return {nullptr, e.what(), false, e.kind() == ErrorKind::User};
+    return {nullptr, e.what(), EndsEarlier::no, e.kind() == ErrorKind::User};
   } catch (const std::exception& e) {
     return {nullptr, e.what()};
   } catch (...) {
@@ -229,7 +232,7 @@ bool compile_now(Callable* self, CallEntry& entry, run::Recorded recorded) {
   Py_BEGIN_ALLOW_THREADS;
   built = try_compile(std::move(recorded));
   Py_END_ALLOW_THREADS;
-  if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), false;
+  if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), false;
   if (!built.region) throw Error(built.is_users ? ErrorKind::User : ErrorKind::Internal, built.failure);
   adopt(entry, std::move(built.region));
   return true;
@@ -293,7 +296,7 @@ bool settle(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry)
   }
   std::erase(site.entries, entry);
   --Stats::get().regions;
-  if (built.ends_at_data_sizes) return give_up_data_sizes(self, built.failure), true;
+  if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), true;
   ++site.hopeless;
   return report_failure(self, built.failure, built.is_users);
 }

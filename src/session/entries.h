@@ -59,11 +59,14 @@ struct Recompile {
 /// Counts up: what was recorded first comes first in reports.
 int64_t next_serial();
 
+/// Where regions end that would go on otherwise, since they could not be compiled so.
+enum class EndsEarlier : uint8_t { no, at_data_sizes, before_backward };
+
 /// What a compilation came to.
 struct Built {
   std::shared_ptr<run::Runnable> region;  ///< null: it failed
   std::string failure;                    ///< why
-  bool ends_at_data_sizes = false;        ///< that is why
+  EndsEarlier ends = EndsEarlier::no;     ///< that is why
   bool is_users = false;                  ///< something that the user has set is why
 };
 
@@ -149,7 +152,7 @@ struct Callable {
     std::shared_ptr<observe::Ends> learned;  ///< where regions end, which recordings found out
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
-    bool ends_at_data_sizes = false;    ///< regions end where sizes are data: they could not be compiled so
+    bool ends_at_data_sizes = false, ends_before_backward = false;  ///< EndsEarlier
     std::set<std::string> not_guessed;  ///< operators that gave other sizes than were guessed
     bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks

@@ -56,9 +56,14 @@ void note_eager_call(Callable* self, const Reason& why) {
     kept.emplace_back(why, 1);
 }
 
-void give_up_data_sizes(Callable* self, const std::string& why) {
-  self->state->ends_at_data_sizes = true;
-  log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
+void end_earlier(Callable* self, EndsEarlier where, const std::string& why) {
+  if (where == EndsEarlier::at_data_sizes) {
+    self->state->ends_at_data_sizes = true;
+    log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
+  } else if (where == EndsEarlier::before_backward) {
+    self->state->ends_before_backward = true;
+    log("perf_hints", name_of(self) + ": regions end before backward passes: " + why);
+  }
 }
 
 bool report_failure(Callable* self, const std::string& what, bool is_users) {

@@ -24,8 +24,8 @@ void warn(const std::string& text);
 /// A call, or the rest of one, is given to eager: counts it, keeps the reason for explain(), tells the log.
 void note_eager_call(Callable* self, const Reason& why);
 
-/// Recordings have to end where sizes are data from now on.
-void give_up_data_sizes(Callable* self, const std::string& why);
+/// Recordings have to end there from now on.
+void end_earlier(Callable* self, EndsEarlier where, const std::string& why);
 
 /// A failure of ours, or `is_users`, of something that the user has set: raised in strict mode (false, with
 /// an exception), otherwise loud once.

@@ -874,6 +874,12 @@ def steps_of(loss):
     return regions
 
 
+def test_an_operator_that_looks_at_its_data_is_compiled_around():
+    """Quantiles look whether ranks are whole, which left the whole step to eager."""
+    steps_of(lambda out: (out - torch.quantile(out, 0.5, dim=1, keepdim=True)).square().mean())
+    assert set(torchbolt.stats()["break_reasons"]) == {"calls torch.autograd.graph._engine_run_backward"}
+
+
 def test_complex_numbers_of_pythons_in_a_step():
     """Their conjugates in the backward pass are numbers, too."""
     steps_of(lambda out: (out * (1 + 2j)).abs().mean() + ((3 - 1j) * out).real.square().mean())
