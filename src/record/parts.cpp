@@ -35,13 +35,15 @@ bool all_tensors(const torch::jit::Stack& stack, size_t count, Does does) {
       });
 }
 
-bool is_real(const at::Tensor& t) { return !t.is_complex(); }
+/// Of numbers that kernels compute with, in memory that they read: the parts of others have rows in vain, and
+/// regions end at sparse tensors by the names of operators that the user has called.
+bool suits_kernels(const at::Tensor& t) { return !t.is_complex() && t.layout() == at::kStrided; }
 
 }  // namespace
 
 bool Recorder::falls_apart(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            const torch::jit::Stack& stack) const {
-  return has_row && !has_row(op) && all_tensors(stack, facts.arguments, is_real);
+  return has_row && !has_row(op) && all_tensors(stack, facts.arguments, suits_kernels);
 }
 
 bool Recorder::can_be_part(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
@@ -70,8 +72,10 @@ void Recorder::run_parts(const c10::OperatorHandle& op, const OperatorFacts& fac
     throw;
   }
   whole_ = outer;
+  if (stopped_) return drop_entries(first);
   if (!whole && say_all(first, first_tensor, *stack, facts.returns)) return;
   drop_entries(first);
+  if (ends_at_result(op, facts, *stack)) return;
   add_whole(std::move(entry), *stack);
 }
 

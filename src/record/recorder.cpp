@@ -393,6 +393,16 @@ void Recorder::note_raised(const c10::OperatorHandle& op) {
   if (raised_.empty()) raised_ = op.operator_name().name, raised_now_ = true;
 }
 
+/// A region ends behind an operator that makes a tensor of another kind; of a composite's part it is the
+/// whole that does.
+bool Recorder::ends_at_result(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                              const torch::jit::Stack& stack) {
+  const char* kind = ends_at_other_kinds ? other_kind(stack, facts.returns) : nullptr;
+  if (!kind) return false;
+  whole_ ? void(*whole_ = true) : escape_from(op, " that makes a ", kind);
+  return true;
+}
+
 void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                          torch::jit::Stack* stack, Symbols symbols, bool finds_sizes) {
   if (!facts.ordinary || tensors_.any_given_data()) escape_by_arguments(op, facts, *stack);
@@ -407,8 +417,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
     throw;
   }
   if (stopped_) return;
-  if (const char* kind = ends_at_other_kinds ? other_kind(*stack, facts.returns) : nullptr)
-    return escape_from(op, " that makes a ", kind);
+  if (ends_at_result(op, facts, *stack)) return;
   entry.results = tape_.args->take(facts.returns);
   for (size_t i = 0; i < facts.returns; ++i)
     take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);

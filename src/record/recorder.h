@@ -159,6 +159,8 @@ class Recorder {
                  torch::jit::Stack* stack);
   bool is_filled(size_t maker) const;
   bool say_all(size_t first, size_t first_tensor, const torch::jit::Stack& stack, size_t returns) const;
+  bool ends_at_result(const c10::OperatorHandle& op, const OperatorFacts& facts,
+                      const torch::jit::Stack& stack);
   void add_whole(Entry entry, const torch::jit::Stack& stack);
   void run_asking(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
