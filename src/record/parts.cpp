@@ -8,7 +8,8 @@
 //
 // Only a run tells whether the parts say all that the whole does. They do not where one looks at the data,
 // draws, or gets a tensor that came about unseen, and where a result did: then they are taken off the tape,
-// and the whole stands there. It also does where several parts have no row either, which would be more calls
+// and the whole stands there. So it does where a part only looks whether all is well (linalg.cholesky), which
+// the whole does in each call. It also does where several parts have no row either, which would be more calls
 // than the whole; where numbers are complex, with which no kernel computes; and where sizes differ between
 // calls, since ATen's code computes the arguments of the parts from plain sizes.
 #include <algorithm>
@@ -95,8 +96,11 @@ bool Recorder::say_all(size_t first, size_t first_tensor, const torch::jit::Stac
                        size_t returns) const {
   size_t calls = 0;
   for (size_t i = first; i < tape_.entries.size(); ++i) {
-    calls += !has_row(tape_.entries[i].op);
-    if (tape_.entries[i].facts->uninitialised && !is_filled(i)) return false;
+    const Entry& part = tape_.entries[i];
+    calls += !has_row(part.op);
+    if (part.facts->uninitialised && !is_filled(i)) return false;
+    if (part.facts->returns == 0 && written_arguments(part).empty())
+      return false;  // it raises, or it does not
   }
   for (size_t i = first_tensor; i < tape_.tensors.size(); ++i)
     if (c10::isComplexType(tape_.tensors[i].dtype)) return false;

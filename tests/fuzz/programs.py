@@ -50,7 +50,7 @@ BINARY = (
     "torch.addcmul({x}, {x}, {y})", "{x}.lerp({y}, 0.25)", "{x}.expand_as({y})", "{x}.reshape({y}.shape)",
     "torch.outer({x}.reshape(-1)[:3], {y}.reshape(-1)[:4])", "{x}.masked_fill({y} > 0, {c})",
     "torch.logaddexp({x}, {y})", "torch.atan2({x}, {y})", "torch.hypot({x}, {y})", "F.mse_loss({x}, {y})", "F.smooth_l1_loss({x}, {y})", "{x} > {y}",
-    "torch.einsum('...i,...i->...', {x}, {y})", "F.cosine_similarity({x}, {y}, dim=-1)", "torch.tensordot({x}, {y}, 1)", "torch.cdist({x}, {x})", "{x}.dot({y})",
+    "torch.einsum('...i,...i->...', {x}, {y})", "F.cosine_similarity({x}, {y}.roll(1, -1), dim=-1)", "torch.tensordot({x}, {y}, 1)", "torch.cdist({x}, {x})", "{x}.dot({y})",
     "torch.column_stack([{x}, {y}])", "torch.vstack([{x}, {y}])", "torch.baddbmm({x}[None], {x}[None], {y}[None])", "torch.addmm({y}.sum(0), {x}, {y})", "torch.isclose({x}, {y})", "{x}.copysign({y})",
     "F.scaled_dot_product_attention({x}, {y}, {y})", "F.binary_cross_entropy_with_logits({x}, {y}.sigmoid())", "torch.fmin({x}, {y})", "{x}.xlogy({y}.abs() + 0.5)",
     "F.conv1d({x}.reshape(1, 1, -1), {y}.reshape(1, 1, -1)[..., :3])", "F.group_norm({x}.reshape(1, 2, -1), 2)", "torch.linalg.vector_norm({x} - {y}, dim=-1)", "F.prelu({x}, {y}.reshape(-1)[:1])",

@@ -117,6 +117,19 @@ def test_an_operator_of_parts_that_raises():
         assert torch.equal(mine[0], theirs[0]) and mine[1] == theirs[1]
 
 
+def test_an_operator_that_looks_whether_all_is_well_raises_in_later_calls():
+    def root(a):
+        try:
+            return torch.linalg.cholesky(a * 1) * 2
+        except RuntimeError:
+            return a - 1
+
+    compiled = torchbolt.compile(root)
+    good = square @ square.T
+    for a in (good, good, good, -good, good, -good):
+        torch.testing.assert_close(compiled(a), root(a))
+
+
 def test_sizes_that_differ_leave_wholes():
     torchbolt.reset()
     compiled = torchbolt.compile(lambda a, b: F.cosine_similarity(a, b) + torch.trapezoid(a, b), dynamic=True)
