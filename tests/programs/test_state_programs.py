@@ -79,7 +79,12 @@ for text in (
     "x.real",
     "x.data",
 ):
-    ROWS.text(text, name=f"gives: {text}", x=randn(4, 4), regions=0 if text in ("x", "(x, x)", "x.contiguous()") else 1)
+    ROWS.text(
+        text,
+        name=f"gives: {text}",
+        x=randn(4, 4),
+        regions=0 if text in ("x", "(x, x)", "x.contiguous()", "x.real") else 1,
+    )
 for text in (
     "(lambda y: (y, y.view(-1), y[0]))(x + 1)",
     "(lambda y: [y, y, {'y': y}])(x + 1)",
