@@ -232,9 +232,7 @@ class Assigner {
       // One reader is merged with what it reads, or not: then the narrower value is stored.
       if (widens(*n) || (readers > 1 && is_cheap(*n)))
         f_.usage.role[v->id] = Role::Free;
-      else if (readers <= 1)
-        continue;
-      else if (const auto again = made_of_narrower(v, readers, lying))
+      else if (const auto again = readers > 1 ? made_of_narrower(v, readers, lying) : std::nullopt)
         for (const Node* m : again->nodes) f_.usage.role[m->out()->id] = Role::Free;
     }
   }

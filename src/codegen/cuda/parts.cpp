@@ -22,7 +22,7 @@ namespace {
 constexpr int64_t kEnoughBlocks = 128;   // about one a multiprocessor of a large device
 constexpr int64_t kWantedBlocks = 1024;  // of chunks: several a multiprocessor, so that they end together
 constexpr int64_t kLeastRows = 128;  // of a chunk of columns: partial results are a small part of the input
-constexpr int64_t kFewRows = 32;
+constexpr int64_t kFewRows = 32;     // of one, where longer ones would leave much of the device idle
 constexpr int64_t kLeastElements = 8192;  // of a chunk of a row
 constexpr int64_t kChunksOfUnknown = 256;
 
@@ -270,7 +270,6 @@ class Splitter {
     if (!n.is_const())
       return {{{dim, kChunksOfUnknown, ceildiv(n, kChunksOfUnknown * multiple) * Sym(multiple)}}};
     int64_t least_elements = columns ? kLeastRows : kLeastElements;
-    // Of few rows chunks may be shorter, before much of the device is idle.
     if (columns && length.is_const() && length.value() / kLeastRows * blocks < kEnoughBlocks)
       least_elements = kFewRows;
     std::vector<Cut> cuts = n.value() < wanted ? single_indices(reduced, dim, wanted, length, least_elements)
@@ -317,11 +316,15 @@ class Splitter {
       if (e.dims >> d & 1) at = at * size(d) + dim(d);
     return at;
   }
-  ExprId load(Copy& c, size_t scratch, DType t, Sym index) const {
+  ExprId load_scratch(Copy& c, size_t scratch, DType t, Sym index) const {
+    return load(c, c.scratch(scratch, t, loops::BufferRole::In), t, index);
+  }
+  /// `buffer`: of the kernel that is made.
+  static ExprId load(Copy& c, int buffer, DType t, Sym index) {
     Expr e{};
     e.kind = ExprKind::Load;
     e.dtype = t;
-    e.buffer = c.scratch(scratch, t, loops::BufferRole::In);
+    e.buffer = buffer;
     e.index = index;
     return c.kernel().add(std::move(e));
   }
@@ -336,17 +339,11 @@ class Splitter {
   }
   void load_known(Copy& c, std::function<Sym(int)> dim) const {
     c.given = [this, dim = std::move(dim)](Copy& to, ExprId id) {
-      if (const loops::Store* s = lies_[static_cast<size_t>(id)]) {
-        Expr e{};
-        e.kind = ExprKind::Load;
-        e.dtype = expr(id).dtype;
-        e.buffer = to.buffer(s->buffer);
-        e.index = to.index(s->index);
-        return to.kernel().add(std::move(e));
-      }
+      if (const loops::Store* s = lies_[static_cast<size_t>(id)])
+        return load(to, to.buffer(s->buffer), expr(id).dtype, to.index(s->index));
       const int scratch = known_[static_cast<size_t>(id)];
       if (scratch < 0) return kNone;
-      return load(to, static_cast<size_t>(scratch), expr(id).dtype, scratch_index(expr(id), 0, dim));
+      return load_scratch(to, static_cast<size_t>(scratch), expr(id).dtype, scratch_index(expr(id), 0, dim));
     };
   }
 
@@ -423,7 +420,7 @@ class Splitter {
     for (size_t i = 0; i < group.size(); ++i) {
       Expr reduce = expr(group[i]);
       const Sym number = chunks.number([&](size_t cut) { return Kernel::dim(chunks.cuts[cut].dim); });
-      reduce.args = {load(c, partial[i], reduce.dtype, scratch_index(reduce, number, same_dim))};
+      reduce.args = {load_scratch(c, partial[i], reduce.dtype, scratch_index(reduce, number, same_dim))};
       reduce.reduce_dims = counting;
       c.set(group[i], c.kernel().add(std::move(reduce)));
     }

@@ -59,8 +59,7 @@ struct Schedule {
   int group = 1;      // threads that share a row, in all blocks
   int held = 0;
   bool in_shared = false;
-  bool holds_functions =
-      false;  // with in_shared: the results of functions as well, in place of what they read
+  bool holds_functions = false;  // in_shared: what functions give, in place of what they read
   int cluster = 1;
   bool narrow = false;
   Sym points = 0;  // of the whole space, where `narrow` rests on their being few; else 0
