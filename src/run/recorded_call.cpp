@@ -24,6 +24,12 @@ bool lies_as(const at::Tensor& t, const GraphPlace& place) {
   return true;
 }
 
+int64_t dense_bytes(DType dtype, const std::vector<int64_t>& sizes) {
+  int64_t bytes = dtype_bytes(dtype);
+  for (int64_t size : sizes) bytes *= size;
+  return bytes;
+}
+
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
 }  // namespace
@@ -122,8 +128,14 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
     const Shapes::OfBuffer& memory = call.shapes->buffers[b];
     if (memory.sizes != want.sizes || memory.strides != want.strides) continue;
     if (std::ranges::find(want.sizes, 0) != want.sizes.end()) continue;
-    staying_.push_back({i});
-    kinds_.push_back({want.sizes, want.strides, record::to_torch(p_.plan.buffers[b].type.dtype)});
+    staying_.push_back({.output = i, .bytes = dense_bytes(p_.plan.buffers[b].type.dtype, want.sizes)});
+  }
+  // The largest first: what is made anew for the first of many is then what the same requests find later.
+  std::ranges::stable_sort(staying_, std::ranges::greater(), &Staying::bytes);
+  for (const Staying& s : staying_) {
+    const Result& want = call.shapes->results[s.output];
+    const loops::PlanBuffer& memory = p_.plan.buffers[static_cast<size_t>(buffer_of(s.output))];
+    kinds_.push_back({want.sizes, want.strides, record::to_torch(memory.type.dtype)});
   }
   if (staying_.empty()) return results_.reset();
   if (!results_) results_ = device().driver->result_memory(device().device);
@@ -133,7 +145,7 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
 /// What an allocator that had none of the memory yet does for the first requests it need not do again. False:
 /// it goes on giving other memory.
 bool RecordedCall::settle() {
-  constexpr int kTries = 4;
+  constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
     Tensors fresh = results_->make(kinds_);
     bool same = true;

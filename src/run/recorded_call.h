@@ -90,6 +90,7 @@ class RecordedCall {
   /// An output that the caller gets where the graphs make it.
   struct Staying {
     size_t output = 0;
+    int64_t bytes = 0;
     void* place = nullptr;
     at::Tensor fresh{};                                                ///< while it is recorded
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given{};  ///< to the caller of the last call
