@@ -231,10 +231,12 @@ class Chooser {
         fix(n->operands[0]);
     }
   }
-  /// A view of memory; others have memory of their own.
+  /// A view of memory; others have memory of their own. What a formula gives lies in none until it is stored,
+  /// as the view shows it.
   static bool is_shown(const Value* v) {
     const Value* base = view_base(v);
-    return v != base && over_base(v, base->type.strides).has_value();
+    if (v == base || (base->def && kind_of(base->def) == OpKind::Pointwise)) return false;
+    return over_base(v, base->type.strides).has_value();
   }
   void fix(const Value* v) { fixed_[v->id] = fixed_[view_base(v)->id] = 1; }
 
