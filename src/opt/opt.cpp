@@ -12,6 +12,7 @@
 #include "graph/passes/passes.h"
 #include "loops/cost.h"
 #include "loops/kernel_text.h"
+#include "loops/layout.h"
 #include "loops/normalise.h"
 #include "loops/plan.h"
 #include "support/error.h"
@@ -42,6 +43,8 @@ constexpr OptionRow kRows[] = {
      "temporaries of so many bytes have memory of their own, as those of training steps do (2097152)"},
     {"numerics", &OptOptions::numerics, nullptr, "fast|eager",
      "round halves as eager does, within kernels too"},
+    {"free", &OptOptions::free, nullptr, "0,2",
+     "results that may lie in any order of memory (dumps of plans name them)"},
     {"no-fuse", nullptr, &OptOptions::no_fuse, "", "every operation is a kernel"},
     {"verify-each", nullptr, &OptOptions::verify_each, "", "verify the graph after each pass"},
     {"time", nullptr, &OptOptions::time, "", "say on standard error what each pass took"},
@@ -116,10 +119,11 @@ const Stage& find_stage(std::string_view name) {
 void check_order(std::string_view from, const OptOptions& o) {
   if (!o.emit.empty() && &find_stage(o.emit) < &find_stage(from))
     throw_user("the text is of the stage ", from, ", and ", o.emit, " comes before it");
-  if (from != "graph" &&
-      !(o.passes.empty() && o.fuel.empty() && !o.no_fuse && o.target.empty() && o.numerics.empty()))
+  if (from != "graph" && !(o.passes.empty() && o.fuel.empty() && !o.no_fuse && o.target.empty() &&
+                           o.numerics.empty() && o.free.empty()))
     throw_user(
-        "--passes, --target, --fuel, --no-fuse and --numerics are for graphs; the text is of the stage ",
+        "--passes, --target, --fuel, --free, --no-fuse and --numerics are for graphs; the text is of the "
+        "stage ",
         from);
 }
 
@@ -159,6 +163,14 @@ loops::PlanOptions options_of(const OptOptions& o) {
   read_number(o.fuel, "--fuel is a number of fusions", &options.fuel);
   read_number(o.apart, "--apart is a number of bytes", &options.bytes_apart);
   return options;
+}
+
+std::vector<int> free_outputs(const OptOptions& o) {
+  std::vector<int> out;
+  if (o.free.empty()) return out;
+  for (std::string_view number : split(o.free, ','))
+    read_number(std::string(number), "--free is numbers of results, with commas", &out.emplace_back(0));
+  return out;
 }
 
 std::string emit(const loops::Plan& p, const OptOptions& o) {
@@ -259,6 +271,8 @@ OptResult run(std::unique_ptr<graph::Graph> graph, const OptOptions& o) {
   const auto times = graph::run_passes(
       *graph, passes, o.verify_each, {.rounds_as_eager = options.rounds_as_eager, .widens = options.widens});
   if (o.time) result.report = times_text(times);
+  if (const std::vector<int> free = free_outputs(o); !free.empty())
+    loops::choose_layouts(*graph, options, free);
   if (o.emit.empty() || o.emit == "graph")
     result.text = graph::print(*graph);
   else

@@ -25,6 +25,7 @@ struct OptOptions {
   std::string fuel;      ///< at most so many fusions; "": any number
   std::string numerics;  ///< loops::PlanOptions::rounds_as_eager where it is "eager"; else "fast" or ""
   std::string apart;     ///< temporaries of so many bytes lie apart; "": none do
+  std::string free;      ///< with commas: results by number that may lie in any order (loops/layout.h)
   bool no_fuse = false, verify_each = false, time = false, list = false, help = false;
 };
 

@@ -10,6 +10,7 @@
 #include "run/choose_ways.h"
 #include "run/eager_trial.h"
 #include "run/plan_options.h"
+#include "support/dump.h"
 #include "support/log.h"
 #include "support/stats.h"
 
@@ -75,6 +76,13 @@ struct ProgramSource {
   }
 };
 
+/// With what bolt-opt has to be told to make it of the graph.
+std::string text_of(const loops::Plan& plan, const std::vector<int>& free_outputs) {
+  std::string free;
+  for (int output : free_outputs) free += (free.empty() ? "; --free=" : ",") + std::to_string(output);
+  return (free.empty() ? "" : free + "\n") + loops::print(plan);
+}
+
 /// `at_once`: with its code.
 std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                std::vector<record::TensorId>& wanted, SymbolTable symbols,
@@ -97,6 +105,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
           plan.buffers[static_cast<size_t>(plan.outputs[static_cast<size_t>(out.index)].buffer)].type.strides;
   }
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
+  if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, free_outputs));
   stages.enter("codegen");
   device::PlanCode code = code_waits() ? device::PlanCode() : device::PlanCode(plan);
   if (at_once) code.finish();

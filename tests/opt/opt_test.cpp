@@ -154,6 +154,7 @@ TEST(Opt, Faults) {
     EXPECT_NE(fault(c.text, c.arguments).find(c.message), std::string::npos) << fault(c.text, c.arguments);
   EXPECT_NE(fault(kGraph, {"--fuel=x", "--emit=plan"}).find("--fuel is a number"), std::string::npos);
   EXPECT_NE(fault(kGraph, {"--apart=-1", "--emit=plan"}).find("--apart is a number"), std::string::npos);
+  EXPECT_NE(fault(kGraph, {"--free=0,x", "--emit=plan"}).find("--free is numbers"), std::string::npos);
   EXPECT_THROW(read_options({}), Error);
   EXPECT_THROW(read_options({"a.ir", "b.ir"}), Error);
 }
