@@ -297,6 +297,44 @@ Value* sum(const Maker& m, Node* n) {
   return reduce(m, n);
 }
 
+/// The operand in which alone elements along `dim` differ, and which has all other sizes of the result.
+std::optional<size_t> only_differing(const Node* n, size_t dim) {
+  const Sizes& sizes = n->out()->type.sizes;
+  std::optional<size_t> found;
+  for (size_t i = 0; i < n->operands.size(); ++i) {
+    const Sizes& of = n->operands[i]->type.sizes;
+    const size_t missing = sizes.size() - of.size();
+    if (dim < missing || (of[dim - missing].is_const(1) && !sizes[dim].is_const(1))) continue;
+    if (found || of != sizes) return std::nullopt;
+    found = i;
+  }
+  return found;
+}
+
+// gather(f(x, row), i) -> f(gather(x, i), row): of one element a row nothing is computed for all the others
+Value* gather(const Maker& m, Node* n) {
+  Value *x = n->operands[0], *index = n->operands[1];
+  const auto dim = static_cast<size_t>(n->attr<int64_t>("dim"));
+  Sizes one_each = x->type.sizes;
+  one_each[dim] = 1;
+  if (index->type.sizes != one_each) return nullptr;
+  std::vector<std::pair<Node*, size_t>> links;
+  while (x->def && op_info(x->def->op).kind == OpKind::Pointwise) {
+    const std::optional<size_t> next = only_differing(x->def, dim);
+    if (!next) break;
+    links.emplace_back(x->def, *next);
+    x = x->def->operands[*next];
+  }
+  if (links.empty()) return nullptr;
+  Value* v = m.make(Op::gather, {x, index}, n->attrs);
+  for (auto link = links.rbegin(); link != links.rend(); ++link) {
+    std::vector<Value*> operands = link->first->operands;
+    operands[link->second] = v;
+    v = m.make(link->first->op, operands, link->first->attrs);
+  }
+  return v;
+}
+
 using Rule = Value* (*)(const Maker&, Node*);
 struct Rewrite {
   Op op;
@@ -332,6 +370,7 @@ constexpr Rewrite kRewrites[] = {
     {Op::amax, reduce},
     {Op::amin, reduce},
     {Op::scan, scan},
+    {Op::gather, gather},
 };
 
 Value* simplified(Graph& g, Node* n) {

@@ -184,28 +184,13 @@ struct Classes {
   }
 };
 
-/// log_softmax(x)[label], without what it is for all the other classes.
-Term picked_log_softmax(const Classes& k, Term x) {
-  Term rows = x.reshaped(k.sizes), top = rows.reduced(Op::amax, {Sym(1)}, true);
-  return k.picked(x) - top - log(exp(rows - top).sum({Sym(1)}));
-}
-
-/// What has gone into a log_softmax over the classes, where that is what the loss is given.
-Value* logits_of(const Value* v) {
-  const graph::Node* n = v->def;
-  if (!n || n->op != Op::log_softmax) return nullptr;
-  const int64_t dim = v->type.rank() == 1 ? 0 : 1;
-  return n->attr<int64_t>("dim") == dim ? n->operands[0] : nullptr;
-}
-
 bool has_rows(Call& c) { return c.rank("self") >= 1 && !product(c.sizes("self")).is_const(0); }
 
 Results nll(Call& c) {
   Formula f(c);
   if (!f.is_real() || !has_rows(c)) return {};
   Classes k(c, f);
-  Value* logits = logits_of(c.tensor("self"));
-  Term log_p = logits ? picked_log_softmax(k, Term{&c, logits}.as(f.type())) : k.picked(f("self"));
+  Term log_p = k.picked(f("self"));
   Term weights = k.weights(), all = total(weights);
   Term loss = k.reduced(where(k.kept, -log_p * weights, 0), all);
   if (c.result_count() == 1) return f.only(loss);
@@ -243,9 +228,9 @@ Term cross_entropy_of_shares(Call& c, const Formula& f, double smoothing) {
 Term cross_entropy_of_labels(Call& c, const Formula& f, double smoothing) {
   Classes k(c, f);
   Term x = f("self"), weights = k.weights(), all = total(weights);
-  Term hit = k.reduced(where(k.kept, -picked_log_softmax(k, x) * weights, 0), all);
-  if (smoothing == 0) return hit;
   Term log_p = x.reshaped(k.sizes).apply(Op::log_softmax, {{"dim", int64_t{1}}});
+  Term hit = k.reduced(where(k.kept, -k.picked(log_p) * weights, 0), all);
+  if (smoothing == 0) return hit;
   if (c.has("weight")) log_p = log_p * k.weights_of_all();
   Term smooth = k.reduced(where(k.kept, -log_p.sum({Sym(1)}), 0), all);
   return (1 - smoothing) * hit + smooth * (f.number(smoothing) / f.count(k.sizes[1]));
