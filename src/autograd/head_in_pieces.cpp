@@ -12,7 +12,7 @@
 
 #include "device/host/host.h"
 #include "record/copy.h"
-#include "record/operator_facts.h"
+#include "record/make_entry.h"
 #include "record/unary.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -23,29 +23,14 @@ namespace {
 using record::Arg;
 using record::Dims;
 using record::Entry;
+using record::list_arg;
+using record::sizes_arg;
 using record::Tape;
+using record::tensor_arg;
 using record::TensorId;
 using record::TensorInfo;
+using record::value_arg;
 using Kind = Member::Kind;
-
-Arg tensor_arg(TensorId id) {
-  Arg arg;
-  arg.kind = Arg::Kind::Tensor;
-  arg.tensors = {id};
-  return arg;
-}
-Arg list_arg(const std::vector<TensorId>& ids) {
-  Arg arg;
-  arg.kind = Arg::Kind::TensorList;
-  for (TensorId id : ids) arg.tensors.push_back(id);
-  return arg;
-}
-Arg value_arg(c10::IValue value) {
-  Arg arg;
-  arg.value = std::move(value);
-  return arg;
-}
-Arg sizes_arg(at::IntArrayRef sizes) { return value_arg(c10::List<int64_t>(sizes)); }
 
 Dims dims_of_list(at::IntArrayRef list) {
   Dims dims;
@@ -513,19 +498,8 @@ class PieceWriter {
     if (lead > 1) call("aten::view", "", {tensor_arg(all), sizes_arg(whole.sizes)}, result, of.loc);
   }
 
-  /// Adds an entry; what is not said of its arguments is as its schema has it.
   void call(const char* name, const char* overload, const std::vector<Arg>& args, TensorId result, int loc) {
-    const c10::OperatorHandle op = c10::Dispatcher::singleton().findSchemaOrThrow(name, overload);
-    const record::OperatorFacts& facts = record::facts_of(op);
-    Entry made{op, &facts, joint_.tape.args->take(facts.arguments), joint_.tape.args->take(facts.returns)};
-    made.grad_mode = false;
-    made.loc = loc;
-    for (size_t a = 0; a < facts.arguments; ++a)
-      made.args[a] = a < args.size()
-                         ? args[a]
-                         : value_arg(op.schema().arguments()[a].default_value().value_or(c10::IValue()));
-    made.results[0] = tensor_arg(result);
-    add(made);
+    add(record::make_entry(joint_.tape, name, overload, args, {result}, loc));
   }
 
   const Flow& flow_;

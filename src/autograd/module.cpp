@@ -16,6 +16,7 @@
 #include "autograd/head_in_pieces.h"
 #include "autograd/joint.h"
 #include "autograd/numbers.h"
+#include "autograd/row_statistics.h"
 #include "autograd/split.h"
 #include "python/py_ref.h"
 #include "record/recorder.h"
@@ -451,6 +452,16 @@ PyObject* joint_partition(PyObject*, PyObject* tuple) {
   });
 }
 
+/// Of what the backward part makes a log softmax again, from now on.
+PyObject* joint_keeps_row_statistics(PyObject*, PyObject* capsule) {
+  KeptJoint* kept = kept_in(capsule);
+  if (!kept) return nullptr;
+  return guarded([&]() -> PyObject* {
+    keep_row_statistics(kept->joint);
+    return Py_NewRef(Py_None);
+  });
+}
+
 /// (joint, number): what is made of its largest product in so many pieces from now on.
 PyObject* joint_in_pieces(PyObject*, PyObject* tuple) {
   PyObject* capsule;
@@ -522,6 +533,7 @@ PyMethodDef methods[] = {{"_joint", joint, METH_VARARGS, nullptr},
                          {"_joint_tangents", joint_tangents, METH_O, nullptr},
                          {"_joint_saved", joint_saved, METH_O, nullptr},
                          {"_joint_partition", joint_partition, METH_VARARGS, nullptr},
+                         {"_joint_keeps_row_statistics", joint_keeps_row_statistics, METH_O, nullptr},
                          {"_joint_in_pieces", joint_in_pieces, METH_VARARGS, nullptr},
                          {"_joint_head_planned", joint_head_planned, METH_VARARGS, nullptr},
                          {"_keep_callable", keep_function, METH_O, nullptr},

@@ -162,7 +162,8 @@ bool is_repeatable(const record::Entry& entry) {
 
 bool takes_exponentials(const record::Entry& entry) {
   const std::string_view name = base_name(entry.op.operator_name().name);
-  return name == "_softmax" || name == "_log_softmax" || name == "logsumexp";
+  return name == "_softmax" || name == "_log_softmax" || name == "logsumexp" ||
+         entry.op.operator_name().name == "torchbolt::log_softmax_statistics";
 }
 
 bool counts_statistics(const record::Entry& entry) {
@@ -172,8 +173,11 @@ bool counts_statistics(const record::Entry& entry) {
 
 Work work_of(const record::Entry& entry) {
   if (!is_repeatable(entry)) return Work::Never;
-  if (entry.op.operator_name().name == "torchbolt::dropout_keep") return Work::Transcendental;
-  const std::string_view name = base_name(entry.op.operator_name().name);
+  const std::string& whole_name = entry.op.operator_name().name;
+  if (whole_name == "torchbolt::dropout_keep") return Work::Transcendental;
+  if (whole_name == "torchbolt::log_softmax_statistics") return Work::Pass;
+  if (whole_name == "torchbolt::log_softmax_with") return Work::Pointwise;
+  const std::string_view name = base_name(whole_name);
   if (name.empty()) return Work::Never;
   if (name == "pow" && is_small_power(entry)) return Work::Pointwise;
   if (const auto row = rows().find(name); row != rows().end()) return row->second;

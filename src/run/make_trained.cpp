@@ -11,6 +11,7 @@
 #include "autograd/head_in_pieces.h"
 #include "autograd/inner_results.h"
 #include "autograd/joint.h"
+#include "autograd/row_statistics.h"
 #include "autograd/split.h"
 #include "loops/library_layout.h"
 #include "loops/space.h"
@@ -190,7 +191,9 @@ class Making {
     joint.passing = piece_.passing;
     autograd::HeadPlan head = autograd::plan_head(joint, wishes_.budget);
     budget = head.budget;
-    return head.joint ? *std::move(head.joint) : joint;
+    if (head.joint) return *std::move(head.joint);
+    autograd::keep_row_statistics(joint);
+    return joint;
   }
 
   /// None of those that differ may have become a number, but where the program itself says so.

@@ -411,3 +411,35 @@ def test_random_programs(seed):
     joint = _C._joint(program, (x, y))
     peaks = [Decided(joint, budget).peak for budget in BUDGETS]
     assert peaks == sorted(peaks, reverse=True) and peaks[0] <= Decided(joint).eager_peak
+
+
+# --- Statistics of rows -----------------------------------------------------------------------------------
+
+
+def test_statistics_of_long_rows_are_kept_where_their_log_softmax_comes_again():
+    w, labels = leaf(16, 2048), torch.randint(0, 2048, (64,))
+
+    def run(x):
+        return F.cross_entropy(5 * torch.tanh(x @ w), labels)
+
+    joint = _C._joint(run, (leaf(64, 16),))
+    before = Decided(joint)
+    assert "_log_softmax" in before.again
+    _C._joint_keeps_row_statistics(joint)
+    after = Decided(joint)
+    assert "log_softmax_with" in after.again and "log_softmax_statistics" not in after.again
+    two_numbers_a_row = 2 * 64 * 4
+    assert after.bytes - before.bytes == two_numbers_a_row and after.peak <= before.peak + two_numbers_a_row
+
+
+def test_no_statistics_of_what_the_caller_is_given():
+    w, labels = leaf(16, 2048), torch.randint(0, 2048, (64,))
+
+    def run(x):
+        shares = F.log_softmax(x @ w, -1)
+        return shares, F.nll_loss(shares, labels)
+
+    joint = _C._joint(run, (leaf(64, 16),))
+    before = Decided(joint).text
+    _C._joint_keeps_row_statistics(joint)
+    assert Decided(joint).text == before

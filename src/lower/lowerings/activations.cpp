@@ -235,6 +235,18 @@ std::vector<Value*> softmax_backward(Call& c) {
   const Syms dim{Call::wrap(c.integer("dim"), y.rank())};
   return f.only(y * (g - (g * y).sum(dim)));
 }
+/// Of which a log softmax is made, as where it is made at once (autograd/row_statistics.h).
+std::vector<Value*> log_softmax_statistics(Call& c) {
+  Formula f(c);
+  const Term x = f("self");
+  const Syms dim{Call::wrap(c.integer("dim"), x.rank())};
+  const Term top = x.reduced(Op::amax, dim, true);
+  return {f.result(top), f.result(log(exp(x - top).sum(dim)), 1)};
+}
+std::vector<Value*> log_softmax_with(Call& c) {
+  Formula f(c);
+  return f.only(f("self") - f("top") - f("log_sum"));
+}
 std::vector<Value*> log_softmax_backward(Call& c) {
   Formula f(c);
   Term g = f("grad_output"), y = f("output");
@@ -306,6 +318,8 @@ void add_activations(Table& t) {
   row(safe_softmax, {"_safe_softmax"});
   row(softmax_backward, {"_softmax_backward_data"});
   row(log_softmax_backward, {"_log_softmax_backward_data"});
+  t["torchbolt::log_softmax_statistics"] = {log_softmax_statistics, nullptr};
+  t["torchbolt::log_softmax_with"] = {log_softmax_with, nullptr};
 }
 
 }  // namespace bolt::lower
