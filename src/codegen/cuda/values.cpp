@@ -4,6 +4,8 @@
 #include "codegen/cuda/values.h"
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include "loops/kernel_ops.h"
 
@@ -83,6 +85,7 @@ std::string CudaValues::value(ExprId id) const {
   }
   if (is_drawn_wide(id)) return "r" + str(id) + ".at[e]";
   if (divides_by_row(e)) return "divided(" + ref(e.args[0]) + ", q" + str(e.args[1]) + ")";
+  if (const auto inverse = inverse_divisor(e)) return ref(e.args[0]) + " * " + constant(e.dtype, *inverse, 0);
   std::vector<std::string> args;
   for (ExprId a : e.args)
     args.push_back(is_place_of_vector(e, a) ? "i64(" + text(expr(a).index) + ")" : ref(a));
@@ -158,6 +161,19 @@ bool CudaValues::is_place_of_vectors(ExprId id) const {
       return false;
   }
   return any;
+}
+
+/// By a number eager's kernels divide so on a GPU, too: a division costs more than an exponential.
+std::optional<double> CudaValues::inverse_divisor(const Expr& e) const {
+  if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::div) return std::nullopt;
+  const Expr& by = expr(e.args[1]);
+  if (by.kind != ExprKind::Const || (e.dtype != DType::F32 && e.dtype != DType::F64)) return std::nullopt;
+  const bool single = e.dtype == DType::F32;
+  const double inverse = single ? 1.0f / static_cast<float>(by.value) : 1.0 / by.value;
+  const double least =
+      single ? static_cast<double>(std::numeric_limits<float>::min()) : std::numeric_limits<double>::min();
+  if (!std::isfinite(inverse) || std::abs(inverse) < least) return std::nullopt;
+  return inverse;
 }
 
 bool CudaValues::divides_by_row(const Expr& e) const {

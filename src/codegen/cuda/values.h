@@ -82,6 +82,7 @@ class CudaValues {
   bool is_place_of_vectors(loops::ExprId id) const;
   /// Elements of a row divided by one number.
   bool divides_by_row(const loops::Expr& e) const;
+  std::optional<double> inverse_divisor(const loops::Expr& e) const;
 
   const loops::Kernel& k_;
   const Schedule& s_;

@@ -24,7 +24,7 @@ bolt_mul_add_neg_0(const bf16* b0, const bf16* b1, const f16* b2, bf16* b3, f16*
     const float v9 = from_bf16(v8);
     const float v10 = -v9;
     const float v11 = bolt_maximum(v10, v3);
-    const float v13 = v11 / 3.25f;
+    const float v13 = v11 * 0.307692319f;
     const bf16 v14 = to_bf16(v13);
     const float v15 = from_bf16(v14);
     k16[c] = v15 - v6;

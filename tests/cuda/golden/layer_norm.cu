@@ -22,7 +22,7 @@ bolt_add_norm_0(const bf16* b0, const bf16* b1, const bf16* b2, const bf16* b3, 
     }
   }
   const float v5 = across_block<Sum, 128>(a5);
-  const float v7 = v5 / 4096.0f;
+  const float v7 = v5 * 0.000244140625f;
   float a10 = 0.0f;
 #pragma unroll
   for (int c = 0; c < 4; ++c) {
@@ -34,7 +34,7 @@ bolt_add_norm_0(const bf16* b0, const bf16* b1, const bf16* b2, const bf16* b3, 
     }
   }
   const float v10 = across_block<Sum, 128>(a10);
-  const float v11 = v10 / 4096.0f;
+  const float v11 = v10 * 0.000244140625f;
   const float v13 = v11 + 9.99999975e-06f;
   const float v14 = rsqrtf(v13);
 #pragma unroll
