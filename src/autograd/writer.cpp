@@ -256,7 +256,7 @@ void Writer::match(TensorId recorded, const at::Tensor& made) {
   if (!fake || !info.plain) refuse("a result that is no plain tensor");
   if (trial_)
     trial_->learn(recorded, made, joint_.tape.tensors[static_cast<size_t>(recorded)]);
-  else if (!lies_as(info, made))
+  else if (!lies_as(info, made) && !lay_as_recorded(info, made))
     refuse(detail::concat("a result is ", made.toString(), made.sizes(), " by ", made.strides(), " (",
                           last_operator(), "), and was ", c10::toString(info.dtype),
                           at::IntArrayRef(info.sizes), " by ", at::IntArrayRef(info.strides)));
@@ -452,7 +452,8 @@ bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
                 any = true;
                 all &= t.defined() && !as_fake(t) && t.unsafeGetTensorImpl()->is_wrapped_number();
               });
-  if (!any || !all || record::facts_of(op).ends_region) return false;
+  const bool recorded = entry_ && op == entry_->op;  // whose result is a tensor of the run
+  if (!any || !all || recorded || record::facts_of(op).ends_region) return false;
   const Below below;
   op.callBoxed(&stack);
   if (op.schema().returns().size() != 1 || !stack.back().isTensor()) refuse("numbers out of numbers");
@@ -525,6 +526,26 @@ Stack Writer::as_rules_say(const Entry& entry, const Stack& arguments) {
   for (const auto& [result, argument] : entry.facts->handed_back)
     results.push_back(arguments[static_cast<size_t>(argument)]);
   return results;
+}
+
+/// The same of what a composite operator gives.
+bool Writer::lay_as_recorded(const TensorInfo& info, const at::Tensor& made) {
+  Fake* fake = as_fake(made);
+  TensorInfo& written = joint_.tape.tensors[static_cast<size_t>(fake->id)];
+  const auto is_dense = [](const TensorInfo& t) {
+    int64_t elements = 1;
+    for (int64_t size : t.sizes) elements *= size;
+    return t.offset == 0 && !record::elements_share_memory(t.sizes, t.strides) &&
+           bytes_reached(t) == static_cast<size_t>(elements) * c10::elementSize(t.dtype);
+  };
+  const auto of_its_memory = std::ranges::count(joint_.tape.tensors, written.storage, &TensorInfo::storage);
+  if (fake->id < static_cast<TensorId>(run_.tensors.size()) || of_its_memory != 1) return false;
+  if (info.dtype != written.dtype || info.device != written.device || info.sizes != written.sizes ||
+      !is_dense(info) || !is_dense(written))
+    return false;
+  fake->set_sizes_and_strides(info.sizes, info.strides, 0);
+  written.strides = info.strides;
+  return true;
 }
 
 Stack Writer::tried_results(Entry& entry, const Stack& arguments) {

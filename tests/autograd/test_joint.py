@@ -585,3 +585,18 @@ def test_text():
     assert text.splitlines()[-2].startswith("  return %")
     graph = _C._opt(text, ["--emit=graph", "-"])[0]
     assert graph.startswith("graph @") and " mul(" in graph
+
+
+# --- As the run had it ------------------------------------------------------------------------------------
+
+
+def test_a_convolution_of_rows_lies_as_it_did():
+    conv = nn.Conv1d(64, 32, 3, padding=1)
+    check(lambda x: F.relu(conv(x.transpose(1, 2))).transpose(1, 2), leaf(2, 16, 64), state=list(conv.parameters()))
+
+
+def test_a_tensor_made_of_numbers_alone():
+    def run(x):
+        return x * torch.div(9, 2, rounding_mode="trunc") + torch.add(1, 2)
+
+    check(run, leaf(3, 4))
