@@ -5,6 +5,7 @@
 #include <ATen/ops/detach.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/grad_layout_contract.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -31,7 +32,7 @@ namespace contract = torch::autograd::utils;
 namespace variables = torch::autograd::impl;
 using Tensors = std::vector<at::Tensor>;
 
-constexpr size_t kLeaves = 2;  // of the arguments
+constexpr size_t kPlaces = 2;  // of the arguments
 
 thread_local Passes* listening = nullptr;
 
@@ -41,31 +42,30 @@ torch::autograd::edge_list edges_of(at::TensorList tensors) {
   return edges;
 }
 
-Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain) {
-  for (const at::Tensor& leaf : leaves)  // the call is given to eager then
+void check_hooks(at::TensorList places) {
+  for (const at::Tensor& leaf : places)  // the call is given to eager then
     TORCH_CHECK(!record::has_hooks(leaf), "torchbolt: a parameter has got a hook for its gradient");
+}
+
+bool only_stand_for_others(at::TensorList outputs) { return !outputs.empty() && as_fake(outputs[0]); }
+
+Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
+                  bool with_history) {
+  check_hooks(places);
   std::optional<pybind11::gil_scoped_release> released;
   if (PyGILState_Check()) released.emplace();
   return torch::autograd::Engine::get_default_engine().execute(edges_of(outputs), tangents.vec(), retain,
-                                                               false, false, edges_of(leaves));
+                                                               with_history, false, edges_of(places));
 }
 
-InputNode& node_of(const at::Tensor& leaf) {
-  auto* node = dynamic_cast<InputNode*>(variables::gradient_edge(leaf).function.get());
-  if (!node) throw_unsupported("the gradient of what is no leaf");
-  return *node;
-}
-
-Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain) {
-  if (!listening) throw_unsupported("a backward pass among what gradients are wanted of");
+Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
+                bool with_history) {
   std::vector<Root> roots;
   for (size_t i = 0; i < outputs.size(); ++i)
     roots.push_back({variables::gradient_edge(outputs[i]), tangents[i]});
-  for (const at::Tensor& leaf : leaves) node_of(leaf).gradient = at::Tensor();
-  walk(roots, [&](const Node& node) { listening->called(node, retain); });
-  Tensors found;
-  for (const at::Tensor& leaf : leaves) found.push_back(std::exchange(node_of(leaf).gradient, at::Tensor()));
-  return found;
+  return gradients_at(edges_of(places), roots, with_history, [&](const Node& node) {
+    if (listening) listening->called(node, retain);
+  });
 }
 
 /// Each lies as its leaf does, in memory that nothing else that is known here lies in.
@@ -84,19 +84,34 @@ void make_own(at::TensorList outputs, at::TensorList tangents, at::TensorList le
   }
 }
 
-Tensors gradients(at::TensorList outputs, at::TensorList tangents, at::TensorList leaves, bool retain,
+Tensors gradients(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
                   bool own) {
-  const bool stands_for_others = !outputs.empty() && as_fake(outputs[0]);
-  Tensors found = stands_for_others ? by_walk(outputs, tangents, leaves, retain)
-                                    : by_engine(outputs, tangents, leaves, retain);
-  if (own) make_own(outputs, tangents, leaves, found);
+  const bool walks = only_stand_for_others(outputs);
+  if (walks && !listening) throw_unsupported("a backward pass among what gradients are wanted of");
+  Tensors found = walks ? by_walk(outputs, tangents, places, retain, false)
+                        : by_engine(outputs, tangents, places, retain, false);
+  if (own) make_own(outputs, tangents, places, found);
   return found;
 }
 
+/// In the middle of another pass (the tape is replayed for gradients of gradients), nodes ask that pass which
+/// of their gradients are wanted, unless the engine begins one within it.
+Tensors followed_gradients(at::TensorList outputs, at::TensorList tangents, at::TensorList places) {
+  const bool is_within_a_pass = torch::autograd::get_current_graph_task_id() != -1;
+  if (!only_stand_for_others(outputs)) {
+    if (is_within_a_pass) return by_engine(outputs, tangents, places, true, true);
+    check_hooks(places);
+  }
+  return by_walk(outputs, tangents, places, true, true);
+}
+
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
-  m.def("gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] leaves, bool retain, bool own) -> Tensor[]");
+  m.def("gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] places, bool retain, bool own) -> Tensor[]");
   m.impl("gradients", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(gradients));
   m.impl("gradients", c10::DispatchKey::Autograd, TORCH_FN(gradients));
+  m.def("followed_gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] places) -> Tensor[]");
+  m.impl("followed_gradients", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(followed_gradients));
+  m.impl("followed_gradients", c10::DispatchKey::Autograd, TORCH_FN(followed_gradients));
 }
 
 }  // namespace
@@ -107,7 +122,15 @@ bool is_gradients(const record::Entry& entry) {
 
 bool has_gradients(const record::Tape& tape) { return std::ranges::any_of(tape.entries, is_gradients); }
 
-const record::TensorIds& leaves_of(const record::Entry& entry) { return entry.args[kLeaves].tensors; }
+bool is_followed_pass(const record::Entry& entry) {
+  return entry.op.operator_name().name == "torchbolt::followed_gradients";
+}
+
+bool has_passes(const record::Tape& tape) {
+  return has_gradients(tape) || std::ranges::any_of(tape.entries, is_followed_pass);
+}
+
+const record::TensorIds& places_of(const record::Entry& entry) { return entry.args[kPlaces].tensors; }
 
 Passes::Passes(std::function<void(const Node&)> before)
     : outer_(std::exchange(listening, this)), before_(std::move(before)) {}

@@ -1,8 +1,9 @@
 // autograd/gradients.h
 // A backward pass as an operator: what torch.autograd.grad computes, without a word about `.grad`.
 //
-//   torchbolt::gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] leaves, bool retain, bool own)
+//   torchbolt::gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] places, bool retain, bool own)
 //     -> Tensor[]
+//   torchbolt::followed_gradients(Tensor[] outputs, Tensor[] tangents, Tensor[] places) -> Tensor[]
 //
 // torchbolt.stand_ins calls it in place of the engine and accumulates what it gives, so that a recording goes
 // on behind the backward pass (record/backward.h says when that may be). On real tensors autograd's engine
@@ -11,6 +12,11 @@
 //
 // `own`: what it gives is put into `.grad`, so each is memory of its own that lies as its leaf does, as
 // AccumulateGrad would have it.
+//
+// The second one's results have a history (create_graph): a penalty on gradients, forces out of an energy,
+// the residual of a differential equation. To whoever differentiates it is an operator like another that
+// falls apart, into what ATen's nodes call, with autograd above it. Real tensors are walked as well, in this
+// thread: the engine has others for devices, whose nodes are numbered by themselves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,8 +32,11 @@ namespace bolt::autograd {
 
 bool is_gradients(const record::Entry& entry);
 bool has_gradients(const record::Tape& tape);
+bool is_followed_pass(const record::Entry& entry);
+/// Is any of either kind on it?
+bool has_passes(const record::Tape& tape);
 /// Tensors of the tape that the entry, which is one of these, gives gradients of.
-const record::TensorIds& leaves_of(const record::Entry& entry);
+const record::TensorIds& places_of(const record::Entry& entry);
 
 /// While one lives, backward passes over tensors that stand for others run in this thread; without it they
 /// are an error.

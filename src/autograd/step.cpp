@@ -146,7 +146,7 @@ class StepMaking {
   void begin_pass(const Entry& entry) {
     BackwardPass& pass = passes_.emplace_back();
     pass.begin = joint_.tape.entries.size();
-    pass.leaves.assign(leaves_of(entry).begin(), leaves_of(entry).end());
+    pass.leaves.assign(places_of(entry).begin(), places_of(entry).end());
     pass.gradients.assign(entry.results[0].tensors.begin(), entry.results[0].tensors.end());
   }
 
@@ -201,7 +201,7 @@ class StepMaking {
     std::vector<bool> is_leaf(run_.inputs.size());
     for (const Entry& entry : run_.entries)
       if (is_gradients(entry))
-        for (TensorId id : leaves_of(entry))
+        for (TensorId id : places_of(entry))
           if (is_callers(id))
             is_leaf[static_cast<size_t>(run_.tensors[static_cast<size_t>(id)].input)] = true;
     std::vector<size_t> found;

@@ -8,6 +8,8 @@
 
 #include <queue>
 #include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "support/error.h"
 
@@ -26,9 +28,13 @@ namespace {
 
 class NodeWalk {
  public:
-  NodeWalk(const std::vector<Root>& roots, const Unseen& unseen, const Summed& summed)
-      : roots_(roots), unseen_(unseen), summed_(summed) {
+  /// `places`: null, for a walk to the ends of all ways.
+  NodeWalk(const std::vector<Root>& roots, const Unseen& unseen, const Summed& summed,
+           const std::vector<Edge>* places = nullptr)
+      : roots_(roots), unseen_(unseen), summed_(summed), places_(places) {
     for (const Root& root : roots) find(root.edge.function.get());
+    find_all();
+    if (places) find_ways();
     count_users();
     for (size_t i = 0; i < roots.size(); ++i)
       if (roots[i].is_inner)
@@ -43,6 +49,8 @@ class NodeWalk {
     while (!ready_.empty()) {
       Node* node = ready_.top();
       ready_.pop();
+      note_what_came(node);
+      if (!states_[node].leads) continue;
       before(*node);
       for (size_t root : states_[node].inner) sum(root);
       const std::vector<bool> from = states_[node].roots;
@@ -56,12 +64,16 @@ class NodeWalk {
     }
   }
 
+  /// By place.
+  variable_list came;
+
  private:
   struct State {
     int users = 0;              ///< that have not run, one for each edge
     variable_list inputs;       ///< sums of what has come so far
     std::vector<bool> roots;    ///< that it came from
     std::vector<size_t> inner;  ///< roots that lead here and are inner ones
+    bool leads = true;          ///< to a place, or there are none
   };
   struct MadeBefore {
     bool operator()(const Node* a, const Node* b) const { return a->sequence_nr() < b->sequence_nr(); }
@@ -96,13 +108,43 @@ class NodeWalk {
     summed_(i, through, state.inputs.at(root.edge.input_nr), from);
   }
 
-  void count_users() {
+  void find_all() {
     for (size_t i = 0; i < found_.size(); ++i)
-      for (const Edge& edge : found_[i]->next_edges()) {
-        if (!edge.is_valid()) continue;
-        find(edge.function.get());
-        ++states_[edge.function.get()].users;
-      }
+      for (const Edge& edge : found_[i]->next_edges())
+        if (edge.is_valid()) find(edge.function.get());
+  }
+
+  void find_ways() {
+    std::unordered_map<Node*, std::vector<Node*>> users;
+    for (Node* node : found_) {
+      states_[node].leads = false;
+      for (const Edge& edge : node->next_edges())
+        if (edge.is_valid()) users[edge.function.get()].push_back(node);
+    }
+    std::vector<Node*> behind;
+    for (const Edge& place : *places_) behind.push_back(place.function.get());
+    while (!behind.empty()) {
+      Node* node = behind.back();
+      behind.pop_back();
+      for (Node* user : users[node])
+        if (!std::exchange(states_[user].leads, true)) behind.push_back(user);
+    }
+  }
+
+  void count_users() {
+    for (Node* node : found_)
+      if (states_[node].leads)
+        for (const Edge& edge : node->next_edges())
+          if (edge.is_valid()) ++states_[edge.function.get()].users;
+  }
+
+  void note_what_came(Node* node) {
+    if (!places_) return;
+    came.resize(places_->size());
+    for (size_t i = 0; i < places_->size(); ++i)
+      if (const Edge& place = (*places_)[i]; place.function.get() == node)
+        if (variable_list& inputs = states_[node].inputs; place.input_nr < inputs.size())
+          came[i] = inputs[place.input_nr];
   }
 
   /// `first`: it came before what is there.
@@ -135,6 +177,7 @@ class NodeWalk {
   const std::vector<Root>& roots_;
   const Unseen& unseen_;
   const Summed& summed_;
+  const std::vector<Edge>* places_;
   std::unordered_map<Node*, State> states_;
   std::vector<Node*> found_;
   std::priority_queue<Node*, std::vector<Node*>, MadeBefore> ready_;
@@ -146,6 +189,15 @@ void walk(const std::vector<Root>& roots, const std::function<void(const Node&)>
           const Unseen& unseen, const Summed& summed) {
   const at::AutoGradMode no_gradients(false);
   NodeWalk(roots, unseen, summed).run(before);
+}
+
+variable_list gradients_at(const std::vector<Edge>& places, const std::vector<Root>& roots, bool with_history,
+                           const std::function<void(const Node&)>& before) {
+  const at::AutoGradMode mode(with_history);
+  NodeWalk walk(roots, nullptr, nullptr, &places);
+  walk.run(before);
+  walk.came.resize(places.size());
+  return std::move(walk.came);
 }
 
 }  // namespace bolt::autograd

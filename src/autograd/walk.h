@@ -3,7 +3,8 @@
 //
 // The nodes are called in the calling thread and in the order in which autograd's engine calls them: one runs
 // when all its users have run, and of those that can, the one that was made last. So gradients are summed in
-// eager's order, and neither an engine, nor its device threads, nor its hooks are involved.
+// eager's order, and neither an engine, nor its device threads, nor its hooks are involved. So are the nodes
+// that a pass makes whose gradients have a history: they are numbered in this thread, whatever the device.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +20,7 @@ namespace bolt::autograd {
 /// Where the gradient of an input arrives. Nothing is behind it.
 class InputNode final : public torch::autograd::Node {
  public:
-  at::Tensor gradient;  ///< undefined: none has come
+  at::Tensor gradient;  ///< undefined: none has come, or a walk to places
   /// By root: it leads here. What no root with a gradient leads to has none, which is not the same as zeros.
   std::vector<bool> roots;
 
@@ -46,5 +47,11 @@ using Unseen = std::function<bool(const at::Tensor&)>;
 /// gradients end there.
 void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before,
           const Unseen& unseen = nullptr, const Summed& summed = nullptr);
+
+/// What comes to these places from the roots, as torch.autograd.grad gives it; undefined: nothing. Only nodes
+/// on a way there are called. `with_history`: what is computed can be differentiated (create_graph).
+std::vector<at::Tensor> gradients_at(const std::vector<torch::autograd::Edge>& places,
+                                     const std::vector<Root>& roots, bool with_history,
+                                     const std::function<void(const torch::autograd::Node&)>& before);
 
 }  // namespace bolt::autograd

@@ -33,7 +33,7 @@ void stand_in_for_cuda() {
 std::unique_ptr<graph::Graph> lowered(record::ReadTape read, bool rounds_as_eager) {
   record::TapeContext& c = read.context;
   if (c.wanted.empty()) throw_user("the tape gives nothing: a line `return %3` is missing");
-  if (autograd::has_gradients(read.tape)) {
+  if (autograd::has_passes(read.tape)) {
     stand_in_for_cuda();
     autograd::StepTape step = autograd::make_step(read.tape, c.wanted);
     read.tape = std::move(step.tape);

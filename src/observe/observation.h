@@ -136,9 +136,10 @@ class RecorderHooks {
   virtual void own_version(PyObject*) {}
   /// `tensor` was given the data of another one, which the last operator made. False: not possible.
   virtual bool given_data(PyObject*, PyObject*) { return false; }
-  /// Where a backward pass from `outputs` (a tuple of tensors) gives gradients: a tuple of tensors, new. Null
-  /// without an exception: it must not be part of the region.
-  virtual PyObject* leaves_behind(PyObject*) { return nullptr; }
+  /// Where a backward pass from `outputs` (a tuple of tensors) gives gradients, which is `asked` or, where
+  /// that is empty, all leaves: a tuple of tensors, new. Null without an exception: it must not be part of
+  /// the region.
+  virtual PyObject* places_behind(PyObject*, PyObject*) { return nullptr; }
   /// What operators did since `instruction` is not part of the region, which goes on.
   virtual void take_back() = 0;
   /// An operator runs: Python code it is made of (torch.library.custom_op) is its own affair.

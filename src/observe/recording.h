@@ -214,7 +214,7 @@ class Recording final : public interp::Semantics {
   // backward.cpp
   interp::CallStart start_backward(Frame& frame, PyObject* engine, PyObject* const* args, size_t nargs,
                                    PyObject* kwnames);
-  PyRef leaves_of_backward(PyObject* const* args, size_t nargs);
+  PyRef places_of_backward(PyObject* const* args, size_t nargs);
 
   // parameters.cpp: null, false: the region has ended, and eager does it
   PyObject* make_subclass(Frame& frame, PyObject* cls, PyObject* data, bool requires_grad);

@@ -123,7 +123,8 @@ bool has_hooks(const at::Tensor& leaf) {
   return accumulator && has_hooks(*accumulator);
 }
 
-std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tensor>& outputs,
+std::optional<std::vector<at::Tensor>> places_behind(const std::vector<at::Tensor>& outputs,
+                                                     const std::vector<at::Tensor>& asked,
                                                      const std::vector<at::Tensor>& inputs,
                                                      uint64_t first_number) {
   Search search(first_number);
@@ -132,7 +133,10 @@ std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tenso
   const bool goes_on = std::ranges::any_of(
       inputs, [&](const at::Tensor& t) { return t.requires_grad() && !t.is_leaf() && search.came_to(t); });
   if (goes_on) return std::nullopt;
-  return std::move(search.leaves);
+  if (asked.empty()) return std::move(search.leaves);
+  const bool all = std::ranges::all_of(
+      asked, [&](const at::Tensor& t) { return t.requires_grad() && lies_right(t) && search.came_to(t); });
+  return all ? std::optional(asked) : std::nullopt;
 }
 
 }  // namespace bolt::record

@@ -1,6 +1,6 @@
 // record/backward.h
 // What a backward pass that begins inside a recording would do -> whether it can be part of the region, and
-// which leaves it gives gradients to.
+// what it gives gradients to.
 //
 // It can where it calls nothing but ATen's nodes, made by operators of this recording: then later calls know
 // from the tape alone what it computes. Hooks run the user's Python in the middle, a node made before came
@@ -22,10 +22,12 @@
 
 namespace bolt::record {
 
-/// Leaves that a backward pass from `outputs` comes to, in the order in which they are found; nothing: it
-/// must not be part of the region. `inputs`: what came from outside so far. `first_number`: autograd's number
-/// of the first node that the recording can have made.
-std::optional<std::vector<at::Tensor>> leaves_behind(const std::vector<at::Tensor>& outputs,
+/// What a pass from `outputs` gives gradients to: `asked`, all of which it comes to, or, where that is empty,
+/// the leaves that it comes to, in the order in which they are found. Nothing: it must not be part of the
+/// region. `inputs`: what came from outside so far. `first_number`: autograd's number of the first node that
+/// the recording can have made.
+std::optional<std::vector<at::Tensor>> places_behind(const std::vector<at::Tensor>& outputs,
+                                                     const std::vector<at::Tensor>& asked,
                                                      const std::vector<at::Tensor>& inputs,
                                                      uint64_t first_number);
 

@@ -21,12 +21,24 @@ namespace {
 
 using Made = std::shared_ptr<Runnable>;
 
+/// What such a pass goes through would be an earlier piece's, of which the piece with the pass sees results
+/// alone.
+void check_passes_stay_whole(const record::Tape& tape, const autograd::Cuts& cuts,
+                             const std::vector<size_t>& eagers) {
+  const size_t first = std::min(cuts.places.empty() ? tape.entries.size() : cuts.places.front(),
+                                eagers.empty() ? tape.entries.size() : eagers.front());
+  if (std::any_of(tape.entries.begin() + static_cast<std::ptrdiff_t>(first), tape.entries.end(),
+                  autograd::is_followed_pass))
+    throw_unsupported("gradients that are differentiated, in a region of several pieces");
+}
+
 Made in_pieces(const Recorded& r, const record::Tape& tape, const autograd::Cuts& cuts,
                const std::vector<size_t>& eagers, lower::OverInputs& over_inputs, lower::Sizes& sizes,
                Stages& stages) {
   // Where they cannot be made, nothing holds of what was found out of sizes.
   lower::Sizes of_parts = over_inputs.anew({});
   Made region;
+  check_passes_stay_whole(tape, cuts, eagers);
   PieceOf all;
   all.inner = cuts.inner;
   if (cuts.places.empty() && eagers.empty())

@@ -35,6 +35,13 @@ Dynamic sizes_wanted(const Options& options) {
   return s.automatic_dynamic_shapes ? Dynamic::changed : Dynamic::never;
 }
 
+std::vector<at::Tensor> tensors_of(PyObject* tuple) {
+  std::vector<at::Tensor> tensors;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
+    tensors.push_back(THPVariable_Unpack(PyTuple_GET_ITEM(tuple, i)));
+  return tensors;
+}
+
 }  // namespace
 
 bool is_on_object(const guard::Source& source) {
@@ -110,25 +117,19 @@ bool Bridge::given_data(PyObject* tensor, PyObject* data) {
   return recorder.given_data(THPVariable_Unpack(tensor), THPVariable_Unpack(data));
 }
 
-PyObject* Bridge::leaves_behind(PyObject* outputs) {
+PyObject* Bridge::places_behind(PyObject* outputs, PyObject* asked) {
   if (options_.road != run::Road::compile || options_.backend || ends_before_backward) return nullptr;
   // Forward and backward pass would be replayed, and the update with them, which can be compiled apart.
   const bool sizes_differ = std::ranges::any_of(dynamic_, [](const auto& slot) { return slot.second != 0; });
   if (sizes_differ || record::is_better_apart(recorder.tape())) return nullptr;
-  std::vector<at::Tensor> from;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(outputs); ++i)
-    if (PyObject* each = PyTuple_GET_ITEM(outputs, i); THPVariable_Check(each))
-      from.push_back(THPVariable_Unpack(each));
-    else
-      return nullptr;
   std::vector<at::Tensor> outside;  // what the run made of numbers has no history but the run's
   for (size_t i = 0; i < recorder.inputs().size(); ++i)
     if (!recorder.constants().contains(static_cast<int>(i))) outside.push_back(recorder.inputs()[i]);
-  const auto leaves = record::leaves_behind(from, outside, first_node_);
-  if (!leaves) return nullptr;
-  PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(leaves->size())));
-  for (size_t i = 0; tuple && i < leaves->size(); ++i)
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap((*leaves)[i]));
+  const auto places = record::places_behind(tensors_of(outputs), tensors_of(asked), outside, first_node_);
+  if (!places) return nullptr;
+  PyRef tuple = PyRef::steal(PyTuple_New(static_cast<Py_ssize_t>(places->size())));
+  for (size_t i = 0; tuple && i < places->size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap((*places)[i]));
   return tuple.release();
 }
 

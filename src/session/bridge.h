@@ -89,7 +89,7 @@ class Bridge final : public observe::RecorderHooks {
   const char* raised() override { return recorder.raised().empty() ? nullptr : recorder.raised().c_str(); }
   bool in_operator() const override { return recorder.in_operator(); }
   bool proves_guards() const override;
-  PyObject* leaves_behind(PyObject* outputs) override;
+  PyObject* places_behind(PyObject* outputs, PyObject* asked) override;
   void take_back() override { recorder.take_back(); }
   bool pause(bool on) override { return recorder.pause(on); }
   void end_region(bool before_instruction) override { recorder.stop(before_instruction); }

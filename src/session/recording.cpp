@@ -32,7 +32,7 @@ void log_differences(Callable* self, const guard::Differences& differ) {
 bool is_step_for_few_sizes(const Site& site) {
   constexpr auto kMostSets = 4;
   const auto steps = std::ranges::count_if(site.entries, [](const auto& entry) {
-    return entry->region && autograd::has_gradients(entry->region->tape());
+    return entry->region && autograd::has_passes(entry->region->tape());
   });
   return steps > 0 && steps < kMostSets;
 }

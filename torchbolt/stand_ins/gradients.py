@@ -129,17 +129,21 @@ def checkpoint(function, *args, **kwargs):
 
 
 _GRADIENTS = torch.ops.torchbolt.gradients.default
+_FOLLOWED_GRADIENTS = torch.ops.torchbolt.followed_gradients.default
 
 
 def run_backward(
-    leaves, outputs, tangents, retain_graph, create_graph, inputs, allow_unreachable=False, accumulate_grad=False
+    places, outputs, tangents, retain_graph, create_graph, inputs, allow_unreachable=False, accumulate_grad=False
 ):
-    """autograd's engine, as torch.autograd calls it, of a graph that has these leaves (src/record/backward.h).
+    """autograd's engine, as torch.autograd calls it, for gradients of these tensors (src/record/backward.h).
 
     What comes first is the observer's; the rest is the engine's own list of arguments. Gradients are accumulated as
     AccumulateGrad does it: what the operator gives is memory of its own, which a leaf without a gradient takes over.
     """
-    found = _GRADIENTS(outputs, tangents, leaves, retain_graph, accumulate_grad)
+    if create_graph:
+        found = _FOLLOWED_GRADIENTS(outputs, tangents, places)
+    else:
+        found = _GRADIENTS(outputs, tangents, places, retain_graph, accumulate_grad)
     if not accumulate_grad:
         if not allow_unreachable and True in [g is None for g in found]:
             raise RuntimeError(
@@ -148,7 +152,7 @@ def run_backward(
             )
         return tuple(found)
     with torch.no_grad():
-        for leaf, gradient in zip(leaves, found, strict=True):
+        for leaf, gradient in zip(places, found, strict=True):
             if gradient is None:
                 continue
             if leaf.grad is None:

@@ -2,9 +2,9 @@
 // backward(), torch.autograd.grad(...) -> an operator that later calls repeat, and what is done with what it
 // gives: torchbolt.stand_ins.gradients.run_backward, in the place of a call of autograd's engine.
 //
-// Where the pass must not be part of the region (record/backward.h), is asked for something else than
-// gradients of leaves that are known, or lies under an `except`, the region ends and the engine is
-// called between two.
+// Where the pass must not be part of the region (record/backward.h), is asked for gradients of what nobody
+// knows, leaves a history to `.grad`, or lies under an `except`, the region ends and the engine is called
+// between two.
 
 #include <string_view>
 
@@ -19,23 +19,10 @@ namespace {
 
 enum Argument : uint8_t { outputs, tangents, retain, create, inputs, expected };
 
-bool holds(PyObject* tuple, PyObject* object) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
-    if (PyTuple_GET_ITEM(tuple, i) == object) return true;
-  return false;
-}
-
 bool are_tensors(PyObject* tuple) {
   if (!PyTuple_CheckExact(tuple)) return false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(tuple); ++i)
     if (!guard::is_tensor(PyTuple_GET_ITEM(tuple, i))) return false;
-  return true;
-}
-
-/// A tensor given twice is differentiated twice, once for each.
-bool are_among(PyObject* some, PyObject* all) {
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(some); ++i)
-    if (!holds(all, PyTuple_GET_ITEM(some, i))) return false;
   return true;
 }
 
@@ -65,28 +52,29 @@ bool is_caught(const Frame& innermost) {
 }  // namespace
 
 /// What gradients are wanted of; null: the engine is to be called.
-PyRef Recording::leaves_of_backward(PyObject* const* args, size_t nargs) {
+PyRef Recording::places_of_backward(PyObject* const* args, size_t nargs) {
   if (nargs < expected || !are_tensors(args[outputs]) || !are_tensors(args[tangents]) ||
-      !are_tensors(args[inputs]) || !PyBool_Check(args[retain]) || args[create] != Py_False)
+      !are_tensors(args[inputs]) || !PyBool_Check(args[retain]) || !PyBool_Check(args[create]))
     return {};
-  PyRef leaves = PyRef::steal(hooks_.leaves_behind(args[outputs]));
-  if (!leaves || !are_among(args[inputs], leaves.get())) return {};
-  if (PyTuple_GET_SIZE(args[inputs])) leaves = PyRef::share(args[inputs]);
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(leaves.get()); ++i)
-    if (PyObject* leaf = PyTuple_GET_ITEM(leaves.get(), i); !world.find(leaf) && !hooks_.knows(leaf))
+  if (args[create] == Py_True && PyTuple_GET_SIZE(args[inputs]) == 0)
+    return {};  // `.grad` would have a history
+  PyRef places = PyRef::steal(hooks_.places_behind(args[outputs], args[inputs]));
+  if (!places) return {};
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(places.get()); ++i)
+    if (PyObject* place = PyTuple_GET_ITEM(places.get(), i); !world.find(place) && !hooks_.knows(place))
       return {};
-  return leaves;
+  return places;
 }
 
 interp::CallStart Recording::start_backward(Frame& frame, PyObject* engine, PyObject* const* args,
                                             size_t nargs, PyObject* kwnames) {
-  const PyRef leaves = is_caught(frame) ? PyRef() : leaves_of_backward(args, nargs);
-  if (!leaves) {
+  const PyRef places = is_caught(frame) ? PyRef() : places_of_backward(args, nargs);
+  if (!places) {
     if (!PyErr_Occurred()) end_here(frame, {Why::calls, full_name(engine)});
     return {PyErr_Occurred() ? nullptr : PyObject_Vectorcall(engine, args, nargs, kwnames), nullptr};
   }
   world.asked_gradients = true;
-  return call_instead(frame, stand_in("run_backward"), leaves.get(), args, nargs, kwnames);
+  return call_instead(frame, stand_in("run_backward"), places.get(), args, nargs, kwnames);
 }
 
 }  // namespace bolt::observe
