@@ -60,6 +60,7 @@ class Making {
   using InputPtr = decltype(make_node<InputNode>());
 
   void make_both_directions() {
+    check_inference(run_, wanted_);
     const Listening listening(writer_);
     make_inputs();
     const std::vector<at::Tensor> results = replay();

@@ -46,6 +46,7 @@ class StepMaking {
 
   StepTape make(const Budget& budget) {
     demand_histories_kept();
+    check_inference(run_, wanted_);
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
@@ -118,12 +119,15 @@ class StepMaking {
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
     options.keeps_numbers_of_tensors = true;
-    options.before = [&](size_t i, const Stack&) {
+    options.before = [&](size_t i, const Stack& stack) {
       first_numbers_.push_back(at::sequence_number::peek());
       const bool is_pass = is_gradients(run_.entries[i]);
       if (is_pass) begin_pass(run_.entries[i]);
       at_ = is_pass ? std::nullopt : std::optional(i);
       writer_.begin(i);
+      for (size_t a = 0; a < run_.entries[i].args.size(); ++a)
+        if (const Arg& arg = run_.entries[i].args[a]; is_operand_that_differs(arg))
+          writer_.follow_number(stack[a].toTensor(), arg);
     };
     options.instead = [&](size_t i, Stack& stack) {
       copied_ = !is_followed(run_.entries[i], stack);
@@ -157,7 +161,7 @@ class StepMaking {
     bool any = false, computes = false;
     for (size_t i = 0; i < entry.args.size(); ++i) {
       const Arg& arg = entry.args[i];
-      computes |= !arg.syms.empty() || (arg.kind == Arg::Kind::Value && !arg.tensors.empty());
+      computes |= record::differs_between_calls(arg) && !is_operand_that_differs(arg);
       for (TensorId id : arg.tensors)
         if (id >= 0 && untracked_[static_cast<size_t>(id)] && !is_given_a_history(entry, i))
           writer_.refuse("something made of a parameter where gradients were not followed");
@@ -165,6 +169,11 @@ class StepMaking {
     for (const c10::IValue& v : stack) any |= holds_followed(v);
     if (any && computes) writer_.refuse("gradients that rest on a number that differs between calls");
     return any;
+  }
+
+  /// Such a number ATen's formulas hand on as they do a tensor.
+  static bool is_operand_that_differs(const Arg& arg) {
+    return arg.kind == Arg::Kind::WrappedNumber && record::differs_between_calls(arg);
   }
 
   /// What a function of the user's gives and keeps (`x.view_as(x)`, of a gradient that is reversed) was made

@@ -8,8 +8,10 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
+#include <set>
 #include <unordered_set>
 
+#include "autograd/flow.h"
 #include "autograd/results.h"
 #include "device/host/host.h"
 #include "record/dropout.h"
@@ -140,6 +142,17 @@ void Writer::refuse(const std::string& why) const {
   throw_unsupported(why, " (", line.file, ":", line.line, ")");
 }
 
+void check_inference(const Tape& run, const std::vector<TensorId>& wanted) {
+  std::set<int> made;  // storages
+  for (const Entry& entry : run.entries)
+    if (entry.inference_mode)
+      for_each_tensor(entry.results,
+                      [&](TensorId id) { made.insert(run.tensors[static_cast<size_t>(id)].storage); });
+  for (TensorId id : wanted)
+    if (id >= 0 && made.contains(run.tensors[static_cast<size_t>(id)].storage))
+      throw_unsupported("a tensor of inference mode, beside what gradients are wanted of");
+}
+
 // --- Tensors and storages ---------------------------------------------------------------------------------
 
 int Writer::number_of(const c10::Storage& storage) {
@@ -203,6 +216,7 @@ at::Tensor Writer::tangent(const at::Tensor& t) {
 TensorId Writer::id_of(const at::Tensor& t) {
   if (!t.defined()) return -1;
   if (const Fake* fake = as_fake(t)) return fake->id;
+  if (followed_number(t)) refuse("gradients that rest on a number that differs between calls");
   if (!device::is_number_on_host(t)) refuse("a tensor that no operator of the recording has made");
   at::Scalar number;
   {
@@ -217,7 +231,8 @@ TensorId Writer::id_of(const at::Tensor& t) {
 void Writer::begin(size_t index) {
   entry_ = &run_.entries[index];
   loc_ = entry_->loc;
-  if (entry_->inference_mode) refuse("inference mode among what gradients are wanted of");
+  if (entry_->inference_mode && !record::written_arguments(*entry_).empty())
+    refuse("a write in inference mode among what gradients are wanted of");
 }
 
 void Writer::end(size_t index, const Stack& results) {
@@ -232,6 +247,16 @@ void Writer::end(size_t index, const Stack& results) {
     ++from;
     if (id >= 0 && run_.tensors[static_cast<size_t>(id)].producer == static_cast<int>(index)) match(id, t);
   });
+}
+
+void Writer::follow_number(const at::Tensor& number, const Arg& recorded) {
+  followed_numbers_.emplace(number.storage().unsafeGetStorageImpl(), std::pair(number, &recorded));
+}
+
+const Arg* Writer::followed_number(const at::Tensor& t) const {
+  if (followed_numbers_.empty() || !t.defined() || as_fake(t) || !t.has_storage()) return nullptr;
+  const auto at = followed_numbers_.find(t.storage().unsafeGetStorageImpl());
+  return at == followed_numbers_.end() ? nullptr : at->second.second;
 }
 
 void Writer::go_on_at(int loc) {
@@ -302,6 +327,10 @@ void Writer::take(const c10::IValue& v, Arg& arg) {
     const Below below;
     arg.kind = Arg::Kind::WrappedNumber;
     arg.value = v.toTensor().item();
+    if (const Arg* recorded = followed_number(v.toTensor())) {
+      arg.tensors = recorded->tensors;
+      arg.syms = recorded->syms;
+    }
     return;
   }
   take_value(v, arg, [&](const at::Tensor& t) { return id_of(t); });
@@ -446,14 +475,17 @@ void Writer::call_seen_otherwise(const std::string& name, Stack& stack) {
 /// Numbers among the operands come from Python, and what ATen computes of them alone are numbers again: the
 /// conjugate of a complex one that something was multiplied with.
 bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
-  bool any = false, all = true;
+  bool any = false, all = true, followed = false;
   for_tensors(Stack(stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()), stack.end()),
               [&](const at::Tensor& t) {
                 any = true;
+                followed |= followed_number(t) != nullptr;
                 all &= t.defined() && !as_fake(t) && t.unsafeGetTensorImpl()->is_wrapped_number();
               });
   const bool recorded = entry_ && op == entry_->op;  // whose result is a tensor of the run
-  if (!any || !all || recorded || record::facts_of(op).ends_region) return false;
+  if (!any || !all || recorded) return false;
+  if (followed) refuse("gradients that rest on a number that differs between calls");
+  if (record::facts_of(op).ends_region) return false;
   const Below below;
   op.callBoxed(&stack);
   if (op.schema().returns().size() != 1 || !stack.back().isTensor()) refuse("numbers out of numbers");

@@ -12,6 +12,7 @@
 
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "autograd/fake.h"
@@ -33,6 +34,11 @@ class Writer final : public Listener {
   void begin(size_t index);
   /// it has given these.
   void end(size_t index, const torch::jit::Stack& results);
+  /// A number that the entry is given in a tensor's place, and that is another one in each call. It stays
+  /// what the run's tape says of it wherever formulas of ATen's hand it on, and whoever asks for it is
+  /// refused.
+  void follow_number(const at::Tensor& number, const record::Arg& recorded);
+
   /// The run has been replayed. What comes belongs to this line of the tape's.
   void go_on_at(int loc);
 
@@ -53,6 +59,7 @@ class Writer final : public Listener {
   using Stack = torch::jit::Stack;
   record::Entry take_arguments(const c10::OperatorHandle& op, const Stack& arguments);
   void take(const c10::IValue& v, record::Arg& arg);
+  const record::Arg* followed_number(const at::Tensor& t) const;
   bool computes_numbers(const c10::OperatorHandle& op, Stack& stack);
   void call_turning(Stack& stack);
   void write(const c10::OperatorHandle& op, Stack& stack);
@@ -90,9 +97,14 @@ class Writer final : public Listener {
   int loc_ = -1;
   std::vector<size_t> bytes_in_run_;  ///< by storage of the run
   std::unordered_map<const c10::StorageImpl*, int> numbers_;
-  std::vector<c10::Storage> storages_;         ///< by number on the joint tape; no address may come again
+  std::vector<c10::Storage> storages_;  ///< by number on the joint tape; no address may come again
+  std::unordered_map<const c10::StorageImpl*, std::pair<at::Tensor, const record::Arg*>> followed_numbers_;
   std::unordered_map<int, int> now_, in_run_;  ///< storages of the run -> of the joint tape, and back
   std::unordered_map<record::TensorId, record::TensorId> renamed_;
 };
+
+/// What inference mode makes inside is to gradients what no_grad() makes, unless it is handed out: then it
+/// says that it is none of autograd's.
+void check_inference(const record::Tape& run, const std::vector<record::TensorId>& wanted);
 
 }  // namespace bolt::autograd

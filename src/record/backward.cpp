@@ -100,8 +100,8 @@ class Search {
 }  // namespace
 
 bool is_better_apart(const Tape& tape) {
-  auto differs = [](const Arg& arg) {
-    return !arg.syms.empty() || (arg.kind == Arg::Kind::Value && !arg.tensors.empty());
+  auto differs = [](const Arg& arg) {  // an operand is handed on as a tensor is
+    return differs_between_calls(arg) && arg.kind != Arg::Kind::WrappedNumber;
   };
   auto is_followed = [&](const Arg& arg) {
     return std::ranges::any_of(arg.tensors, [&](TensorId id) {

@@ -32,8 +32,9 @@ std::optional<std::vector<at::Tensor>> places_behind(const std::vector<at::Tenso
                                                      uint64_t first_number);
 
 /// Is a pass over what was recorded better left to the engine? Where autograd follows an operator that was
-/// given a number which differs between calls, the region could only be replayed, and the update with it;
-/// what lies in a checkpoint is to be computed again; and some operators are eager's (left_to_eager.h).
+/// given a number which differs between calls, and not as an operand, the region could only be replayed, and
+/// the update with it; what lies in a checkpoint is to be computed again; and some operators are eager's
+/// (left_to_eager.h).
 bool is_better_apart(const Tape& tape);
 
 /// Does anybody want to be told when the leaf is given a gradient?

@@ -68,6 +68,12 @@ struct Arg {
   bool operator==(const Arg&) const = default;
 };
 
+/// Is a number among it computed from sizes or from numbers that may be others, or taken out of a tensor?
+inline bool differs_between_calls(const Arg& arg) {
+  const bool is_number = arg.kind == Arg::Kind::Value || arg.kind == Arg::Kind::WrappedNumber;
+  return !arg.syms.empty() || (is_number && !arg.tensors.empty());
+}
+
 /// The arguments and results of a tape's entries, many to an allocation: one for each entry would lie between
 /// the tensors' data, and what eager computes again and again in the same hot memory would move through all
 /// of the heap while it is recorded.
