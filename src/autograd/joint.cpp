@@ -2,7 +2,6 @@
 #include "autograd/joint.h"
 
 #include <ATen/SequenceNumber.h>
-#include <ATen/ops/where.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -15,6 +14,7 @@
 
 #include "autograd/copied_results.h"
 #include "autograd/follow.h"
+#include "autograd/formulas_without_data.h"
 #include "autograd/product_formulas.h"
 #include "autograd/trial.h"
 #include "autograd/walk.h"
@@ -101,7 +101,7 @@ class Making {
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
       if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
       auto compute = [&](torch::jit::Stack& given) { writer_.call(run_.entries[i].op, given); };
-      return call_product(run_.entries[i], stack, compute) || fills_where(run_.entries[i], stack);
+      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) {
       at_.reset();
@@ -109,21 +109,6 @@ class Making {
     };
     if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
-  }
-
-  /// `x[mask] = v` of a v for all places: the gradient of v would be gathered from as many places as the mask
-  /// has. As a choice between the two it is a sum.
-  static bool fills_where(const record::Entry& entry, torch::jit::Stack& stack) {
-    if (entry.op.operator_name().name != "aten::index_put_" || stack[3].toBool()) return false;
-    const at::Tensor self = stack[0].toTensor(), values = stack[2].toTensor();
-    const auto indices = stack[1].toOptionalTensorVector();
-    if (indices.size() != 1 || !indices[0] || indices[0]->scalar_type() != at::kBool) return false;
-    at::Tensor mask = *indices[0];
-    if (mask.dim() == 0 || values.dim() > self.dim() - mask.dim()) return false;
-    while (mask.dim() < self.dim()) mask = mask.unsqueeze(-1);
-    self.copy_(at::where(mask, values, self));
-    stack = {self};
-    return true;
   }
 
   /// Composite operators of ATen's that read memory themselves where nobody differentiates their argument: a

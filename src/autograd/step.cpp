@@ -10,6 +10,7 @@
 #include <optional>
 #include <unordered_set>
 
+#include "autograd/formulas_without_data.h"
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
 #include "autograd/product_formulas.h"
@@ -136,8 +137,8 @@ class StepMaking {
         if (record::makes_leaf(run_.entries[i])) make_leaf(stack[0].toTensor());
         return true;
       }
-      return call_product(run_.entries[i], stack,
-                          [&](Stack& given) { writer_.call(run_.entries[i].op, given); });
+      auto compute = [&](Stack& given) { writer_.call(run_.entries[i].op, given); };
+      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_) writer_.end(i, results);
