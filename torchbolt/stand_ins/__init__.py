@@ -10,6 +10,7 @@ warnings. observe/calls/controls.cpp reads both tables when a first call is reco
 from __future__ import annotations
 
 from torchbolt.stand_ins import (
+    averages,
     copies,
     devices,
     distributed,
@@ -30,6 +31,7 @@ NATIVES = {**iterables.NATIVES, **functions.NATIVES, **gradients.NATIVES, **tens
 
 #: In place of functions of torch in Python, by module and qualified name.
 FUNCTIONS = {
+    **averages.FUNCTIONS,
     **higher_order.FUNCTIONS,
     **gradients.FUNCTIONS,
     **copies.FUNCTIONS,
