@@ -279,8 +279,10 @@ bool Bridge::follows_number(PyObject* object, const guard::Source& source,
                             const std::vector<std::string>& names) {
   if (!follows_numbers()) return false;
   const bool text = PyUnicode_Check(object);  // no size rests on it
-  const bool follows = (which_ == Dynamic::always && !text && !is_on_object(source)) ||
-                       (!changed_.numbers.empty() && changed_.numbers.count(source.str(names)) > 0);
+  const bool follows =
+      (which_ == Dynamic::always && !text && !is_on_object(source)) ||
+      (!changed_.numbers.empty() && (changed_.numbers.count(source.str(names)) > 0 ||
+                                     (!text && alike_.hold(changed_.numbers, source.str(names)))));
   if (follows && !text) recorder.follows_sizes = sizes_differ_ = true;
   return follows;
 }
@@ -295,7 +297,8 @@ bool Bridge::follows_within(const guard::Source& source, const std::vector<std::
   if (which_ == Dynamic::always || !follows_numbers()) return follows_numbers();
   const std::string place = source.str(names);
   const auto at = changed_.numbers.lower_bound(place);
-  return at != changed_.numbers.end() && at->starts_with(place);
+  return (at != changed_.numbers.end() && at->starts_with(place)) ||
+         alike_.may_lie_within(changed_.numbers, place);
 }
 
 bool Bridge::follows_length(const guard::Source& source, const std::vector<std::string>& names) {

@@ -19,6 +19,7 @@
 
 #include "observe/observation.h"
 #include "record/recorder.h"
+#include "session/alike_places.h"
 #include "session/entries.h"
 #include "session/marks.h"
 #include "support/pointer_map.h"
@@ -131,6 +132,7 @@ class Bridge final : public observe::RecorderHooks {
   const guard::Differences& changed_;
   const bool may_advance_;
   const uint64_t first_node_ = at::sequence_number::peek();  ///< autograd's number of it
+  AlikePlaces alike_;
   std::vector<Range> ranges_;
   bool sizes_differ_ = false;  ///< between calls: some size, or a number that sizes may come from
   PointerMap<int> slots_;      ///< by implementation
