@@ -358,6 +358,19 @@ def test_a_schedule_is_not_recorded_again(name):
     assert recorded_after(3, make, 200) == 0
 
 
+def test_a_warm_up_before_another_schedule():
+    """Which of them it is, is recorded where it changes, and not in each step."""
+
+    def one_after_the_other(opt):
+        of = torch.optim.lr_scheduler
+        return of.SequentialLR(opt, [of.LinearLR(opt, 0.1, 1.0, 4), of.CosineAnnealingLR(opt, 1000)], [4])
+
+    make = functools.partial(scheduled, one_after_the_other)
+    assert recorded_after(9, make, 60) == 0
+    stats = compared(make, 12)
+    assert (stats["graph_breaks"], stats["eager_fallbacks"]) == (0, 0)
+
+
 def test_a_schedule_outside_is_not_recorded_again():
     model = net()
     opt = torch.optim.AdamW(model.parameters(), 0.1)

@@ -21,6 +21,7 @@ from torchbolt.stand_ins import (
     optimizers,
     parameters,
     scaling,
+    schedules,
     tensors,
     tools,
     versions,
@@ -39,6 +40,7 @@ FUNCTIONS = {
     **optimizers.FUNCTIONS,
     **parameters.FUNCTIONS,
     **scaling.FUNCTIONS,
+    **schedules.FUNCTIONS,
     **tools.FUNCTIONS,
     **versions.FUNCTIONS,
 }
