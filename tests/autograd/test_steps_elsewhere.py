@@ -53,3 +53,30 @@ def test_the_kernels_of_a_step_for_cuda():
     plan = _C._opt(moved(recorded_step()), ["--passes=standard", "--emit=plan", "-"])[0]
     # Gradients die into the update: the loss is all that comes out.
     assert len(re.findall(r"= output \d+", plan)) == 1
+
+
+def test_a_penalty_on_gradients_for_cuda_is_the_processors():
+    """The first pass is walked with gradients followed, the second goes through what that made."""
+    torch.manual_seed(0)
+    judge = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 1))
+    parameters = list(judge.parameters())
+
+    def step(x, mixed):
+        score = judge(mixed)
+        (slope,) = torch.ops.torchbolt.followed_gradients([score], [torch.ones_like(score)], [mixed])
+        loss = judge(x).mean() + (slope.norm(2, dim=1) - 1).square().mean()
+        found = GRADIENTS([loss], [torch.ones_like(loss)], parameters, False, True)
+        with torch.no_grad():
+            for p, g in zip(parameters, found, strict=True):
+                if g is not None:
+                    p.sub_(g, alpha=0.1)
+        return loss.detach()
+
+    given = (torch.randn(4, 16), torch.randn(4, 16).requires_grad_())
+    tape = _C._record_tape(step, given, parameters)
+    assert tape.count("torchbolt::followed_gradients") == 1
+    here, there = (_C._opt(text, ["--emit=graph", "-"])[0] for text in (tape, moved(tape)))
+    assert "gradients" not in there and "cuda:0" in there
+    operations = [re.findall(r" = (\w+)\(", text) for text in (here, there)]
+    assert sorted(operations[0]) == sorted(operations[1])
+    assert "__global__" in _C._opt(moved(tape), ["--passes=standard", "--emit=cuda", "-"])[0]
