@@ -1,6 +1,7 @@
 # cmake/Core.cmake
 # src/{support,graph,loops,codegen,cache,opt} -> libtorchbolt_core.so, bolt-opt, bolt_tests, and the packed core.
 
+include(Hiredis)
 include(LLVM)
 find_package(Threads REQUIRED)
 
@@ -19,6 +20,11 @@ if(cpu_sources)
   target_link_libraries(bolt_core PRIVATE bolt_codegen_cpu ${BOLT_LLVM_LIBS})
 endif()
 target_link_libraries(bolt_core PRIVATE Threads::Threads ${CMAKE_DL_LIBS})
+if(BOLT_HIREDIS)
+  target_compile_definitions(bolt_core PRIVATE BOLT_HIREDIS)
+  target_include_directories(bolt_core SYSTEM PRIVATE ${BOLT_HIREDIS_INCLUDE})
+  target_link_libraries(bolt_core PRIVATE ${BOLT_HIREDIS_LIB})
+endif()
 
 # The version script keeps every symbol but `bolt::*` out of the export table: another LLVM in the same process
 # (Triton, numba) never meets ours. The build id names this exact library in cache keys.

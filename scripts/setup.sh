@@ -21,16 +21,26 @@ system_packages() {
   ((${#missing[@]})) || return 0
 
   command -v ccache > /dev/null || missing+=(ccache)
-  local install=(apt-get install -y --no-install-recommends "${missing[@]}")
   command -v apt-get > /dev/null || fail "missing packages (Debian's names): ${missing[*]}"
-  local as_root=()
-  if ((EUID != 0)); then
-    sudo -n true 2> /dev/null || fail "missing system packages; run: sudo ${install[*]}"
-    as_root=(sudo)
-  fi
+  may_install || fail "missing system packages; run: sudo apt-get install -y --no-install-recommends ${missing[*]}"
   step "system packages: ${missing[*]}"
-  "${as_root[@]}" apt-get update -q
-  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive "${install[@]}"
+  as_root apt-get update -q
+  as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"
+}
+
+may_install() { ((EUID == 0)) || sudo -n true 2> /dev/null; }
+as_root() { if ((EUID == 0)); then "$@"; else sudo "$@"; fi; }
+
+# The core does without hiredis, and then uses no cache on a Redis server; so it is asked for once, and no more.
+client_for_redis() {
+  [[ -e .venv/asked-for-hiredis ]] && return
+  if ! dpkg-query -W libhiredis-dev &> /dev/null && command -v apt-get > /dev/null && may_install; then
+    step "libhiredis-dev, for a cache on a Redis server"
+    as_root apt-get update -q &&
+      as_root env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends libhiredis-dev ||
+      step "libhiredis-dev could not be installed: building without"
+  fi
+  touch .venv/asked-for-hiredis
 }
 
 # A compiler or a Python of one's own (pyenv, conda) does as well as the distribution's.
@@ -112,6 +122,7 @@ install_package() {
 system_packages
 python=$(find_python) || fail "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3"
 virtual_environment
+client_for_redis
 requirements build
 case $purpose in
   tools) ;;

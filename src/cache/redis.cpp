@@ -11,47 +11,19 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
+#include <csignal>
 #include <cstring>
+#include <ctime>
 #include <future>
-#include <memory>
 #include <thread>
 #include <utility>
 
+#ifdef BOLT_HIREDIS
+#include <hiredis.h>
+#endif
+
 namespace bolt::cache {
 namespace {
-
-constexpr size_t kLongestLine = 4096;
-constexpr int64_t kLargestValue = int64_t{256} << 20;
-
-using Addresses = std::shared_ptr<addrinfo>;
-
-Addresses resolve(const std::string& host, const std::string& port) {
-  addrinfo wanted{}, *found = nullptr;
-  wanted.ai_socktype = SOCK_STREAM;
-  if (const int wrong = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); wrong != 0)
-    throw RedisError(gai_strerror(wrong));
-  return {found, freeaddrinfo};
-}
-
-/// resolve(), but not waited for longer than that; its thread then ends by itself.
-Addresses resolve_until(const RedisAddress& at, std::chrono::steady_clock::time_point deadline) {
-  auto task = std::make_shared<std::packaged_task<Addresses()>>(
-      [host = at.host, port = at.port] { return resolve(host, port); });
-  std::future<Addresses> result = task->get_future();
-  std::thread([task] { (*task)(); }).detach();
-  if (result.wait_until(deadline) != std::future_status::ready)
-    throw RedisError("its name takes too long to find");
-  return result.get();
-}
-
-int64_t number_in(std::string_view text) {
-  int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size())
-    throw RedisError("it does not speak Redis's protocol");
-  return number;
-}
 
 /// Takes what stands before `mark` off; without one nothing.
 std::string_view take_before(std::string_view& text, char mark) {
@@ -60,15 +32,6 @@ std::string_view take_before(std::string_view& text, char mark) {
   const std::string_view before = text.substr(0, at);
   text.remove_prefix(at + 1);
   return before;
-}
-
-std::string command_text(const std::vector<std::string_view>& command) {
-  std::string text = "*" + std::to_string(command.size()) + "\r\n";
-  for (std::string_view word : command) {
-    text += "$" + std::to_string(word.size()) + "\r\n";
-    text.append(word).append("\r\n");
-  }
-  return text;
 }
 
 }  // namespace
@@ -103,34 +66,138 @@ void Redis::set(std::string_view key, std::string_view value, int64_t seconds_to
   ask({"SET", key, value, "EX", seconds});
 }
 
+#ifdef BOLT_HIREDIS
+
+namespace {
+
+constexpr size_t kLargestValue = size_t{256} << 20;
+
+/// Of a host and a port, as numbers, so that hiredis has nothing to look up.
+struct Endpoint {
+  std::string host;
+  int port;
+};
+using Endpoints = std::vector<Endpoint>;
+
+Endpoints resolve(const std::string& host, const std::string& port) {
+  addrinfo wanted{}, *found = nullptr;
+  wanted.ai_socktype = SOCK_STREAM;
+  if (const int wrong = getaddrinfo(host.c_str(), port.c_str(), &wanted, &found); wrong != 0)
+    throw RedisError(gai_strerror(wrong));
+  Endpoints all;
+  for (const addrinfo* at = found; at; at = at->ai_next) {
+    char number[NI_MAXHOST], service[NI_MAXSERV];
+    if (getnameinfo(at->ai_addr, at->ai_addrlen, number, sizeof number, service, sizeof service,
+                    NI_NUMERICHOST | NI_NUMERICSERV) == 0)
+      all.push_back({number, std::stoi(service)});
+  }
+  freeaddrinfo(found);
+  return all;
+}
+
+/// resolve(), but not waited for longer than that; its thread then ends by itself.
+Endpoints resolve_until(const RedisAddress& at, std::chrono::steady_clock::time_point deadline) {
+  auto task = std::make_shared<std::packaged_task<Endpoints()>>(
+      [host = at.host, port = at.port] { return resolve(host, port); });
+  std::future<Endpoints> result = task->get_future();
+  std::thread([task] { (*task)(); }).detach();
+  if (result.wait_until(deadline) != std::future_status::ready)
+    throw RedisError("its name takes too long to find");
+  return result.get();
+}
+
+/// While one lives, a write of this thread to a connection that was closed is an error and no signal, whose
+/// default would end the process: hiredis writes without saying so.
+class NoBrokenPipes {
+ public:
+  NoBrokenPipes() {
+    sigemptyset(&pipe_);
+    sigaddset(&pipe_, SIGPIPE);
+    sigset_t waiting;
+    sigpending(&waiting);
+    waited_before_ = sigismember(&waiting, SIGPIPE) == 1;
+    pthread_sigmask(SIG_BLOCK, &pipe_, &before_);
+  }
+  ~NoBrokenPipes() {
+    const timespec at_once{};
+    if (!waited_before_)
+      while (sigtimedwait(&pipe_, nullptr, &at_once) < 0 && errno == EINTR) continue;
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  NoBrokenPipes(const NoBrokenPipes&) = delete;
+  NoBrokenPipes& operator=(const NoBrokenPipes&) = delete;
+
+ private:
+  sigset_t pipe_, before_;
+  bool waited_before_;
+};
+
+/// hiredis's words for what went wrong with a connection.
+[[noreturn]] void fail(const redisContext& connection) {
+  switch (connection.err) {
+    case REDIS_ERR_IO: throw RedisError(std::strerror(errno));
+    case REDIS_ERR_EOF: throw RedisError("it closed the connection");
+    case REDIS_ERR_PROTOCOL:
+      throw RedisError(std::string("it does not speak Redis's protocol: ") + connection.errstr);
+    default: throw RedisError(connection.errstr);
+  }
+}
+
+struct FreeReply {
+  void operator()(redisReply* reply) const { freeReplyObject(reply); }
+};
+
+std::optional<std::string> text_of(const redisReply& reply) {
+  switch (reply.type) {
+    case REDIS_REPLY_NIL: return std::nullopt;
+    case REDIS_REPLY_STRING:
+    case REDIS_REPLY_STATUS: return std::string(reply.str, reply.len);
+    case REDIS_REPLY_ERROR: throw RedisError("it says: " + std::string(reply.str, reply.len));
+    default: throw RedisError("its answer is no text");
+  }
+}
+
+}  // namespace
+
+std::string redis_client() {
+  return "hiredis " + std::to_string(HIREDIS_MAJOR) + "." + std::to_string(HIREDIS_MINOR) + "." +
+         std::to_string(HIREDIS_PATCH);
+}
+
+void Redis::Closing::operator()(redisContext* connection) const { redisFree(connection); }
+
 std::optional<std::string> Redis::ask(const std::vector<std::string_view>& command) {
   deadline_ = Clock::now() + patience_;
+  const NoBrokenPipes quiet;
   try {
-    const bool connected = socket_ && connected_by_ == getpid();
-    if (connected) {
-      char byte;  // a server closes what was idle for long
-      if (recv(socket_.get(), &byte, 1, MSG_PEEK | MSG_DONTWAIT) == 0) socket_ = Descriptor();
-    }
-    if (!connected || !socket_) connect();
+    if (!is_connected()) connect();
     return exchange(command);
   } catch (const RedisError&) {
-    socket_ = Descriptor();
+    connection_ = nullptr;
     throw;
   }
 }
 
+/// A server closes what was idle for long, or was started anew; and a fork must not write to its parent's.
+bool Redis::is_connected() const {
+  if (!connection_ || connected_by_ != getpid()) return false;
+  char byte;
+  return recv(connection_->fd, &byte, 1, MSG_PEEK | MSG_DONTWAIT) < 0 && errno == EAGAIN;
+}
+
 void Redis::connect() {
   std::string why = "it has no address";
-  const Addresses all = resolve_until(address_, deadline_);
-  for (const addrinfo* at = all.get(); at; at = at->ai_next) {
-    socket_ = Descriptor(socket(at->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    if (!socket_) continue;
-    int error = ::connect(socket_.get(), at->ai_addr, at->ai_addrlen) == 0 ? 0 : errno;
-    if (error == EINPROGRESS) {
-      wait_for(POLLOUT);
-      socklen_t size = sizeof error;
-      getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &size);
+  for (const Endpoint& at : resolve_until(address_, deadline_)) {
+    connection_.reset(redisConnectNonBlock(at.host.c_str(), at.port));
+    if (!connection_) throw RedisError("there is no memory");
+    if (connection_->err) {
+      why = connection_->errstr;
+      continue;
     }
+    wait_for(POLLOUT);
+    int error = 0;
+    socklen_t size = sizeof error;
+    getsockopt(connection_->fd, SOL_SOCKET, SO_ERROR, &error, &size);
     if (error == 0) return log_in();
     why = std::strerror(error);
   }
@@ -139,9 +206,9 @@ void Redis::connect() {
 
 void Redis::log_in() {
   const int yes = 1;
-  setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  setsockopt(connection_->fd, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
+  fcntl(connection_->fd, F_SETFD, FD_CLOEXEC);
   connected_by_ = getpid();
-  received_.clear();
   if (!address_.user.empty())
     exchange({"AUTH", address_.user, address_.password});
   else if (!address_.password.empty())
@@ -150,65 +217,54 @@ void Redis::log_in() {
 }
 
 std::optional<std::string> Redis::exchange(const std::vector<std::string_view>& command) {
-  send_all(command_text(command));
-  return answer();
-}
-
-std::optional<std::string> Redis::answer() {
-  const std::string head = line();
-  const char kind = head.empty() ? '\0' : head[0];
-  if (kind == '+') return head.substr(1);
-  if (kind == '-') throw RedisError("it says: " + head.substr(1));
-  if (kind != '$') throw RedisError("it does not speak Redis's protocol");
-  const int64_t length = number_in(std::string_view(head).substr(1));
-  if (length < 0) return std::nullopt;
-  if (length > kLargestValue) throw RedisError("its value is too large");
-  const auto size = static_cast<size_t>(length);
-  while (received_.size() < size + 2) fill();
-  std::string value = received_.substr(0, size);
-  received_.erase(0, size + 2);
-  return value;
-}
-
-std::string Redis::line() {
-  size_t end;
-  while ((end = received_.find("\r\n")) == received_.npos) {
-    if (received_.size() > kLongestLine) throw RedisError("it does not speak Redis's protocol");
-    fill();
+  std::vector<const char*> words;
+  std::vector<size_t> sizes;
+  for (std::string_view word : command) {
+    words.push_back(word.data());
+    sizes.push_back(word.size());
   }
-  std::string text = received_.substr(0, end);
-  received_.erase(0, end + 2);
-  return text;
-}
-
-void Redis::fill() {
-  char bytes[1 << 16];
-  ssize_t n;
-  while ((n = recv(socket_.get(), bytes, sizeof bytes, 0)) < 0) {
-    if (errno != EAGAIN && errno != EINTR) throw RedisError(std::strerror(errno));
+  redisContext& connection = *connection_;
+  if (redisAppendCommandArgv(&connection, static_cast<int>(words.size()), words.data(), sizes.data()) !=
+      REDIS_OK)
+    fail(connection);
+  send_all();
+  for (size_t read = 0;;) {
+    void* reply = nullptr;
+    if (redisGetReplyFromReader(&connection, &reply) != REDIS_OK) fail(connection);
+    if (reply) return text_of(*std::unique_ptr<redisReply, FreeReply>(static_cast<redisReply*>(reply)));
+    if (read > kLargestValue) throw RedisError("its value is too large");
     wait_for(POLLIN);
+    const size_t before = connection.reader->len;
+    if (redisBufferRead(&connection) != REDIS_OK) fail(connection);
+    read += connection.reader->len - before;
   }
-  if (n == 0) throw RedisError("it closed the connection");
-  received_.append(bytes, static_cast<size_t>(n));
 }
 
-void Redis::send_all(std::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (n >= 0) {
-      bytes.remove_prefix(static_cast<size_t>(n));
-      continue;
-    }
-    if (errno != EAGAIN && errno != EINTR) throw RedisError(std::strerror(errno));
+void Redis::send_all() {
+  for (int all_sent = 0;;) {
+    if (redisBufferWrite(connection_.get(), &all_sent) != REDIS_OK) fail(*connection_);
+    if (all_sent) return;
     wait_for(POLLOUT);
   }
 }
 
 void Redis::wait_for(short event) {
   const auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline_ - Clock::now()).count();
-  pollfd waited{socket_.get(), event, 0};
+  pollfd waited{connection_->fd, event, 0};
   if (left <= 0 || poll(&waited, 1, static_cast<int>(left)) == 0)
     throw RedisError("it does not answer within " + std::to_string(patience_.count()) + " ms");
 }
+
+#else
+
+std::string redis_client() { return {}; }
+
+void Redis::Closing::operator()(redisContext*) const {}
+
+std::optional<std::string> Redis::ask(const std::vector<std::string_view>&) {
+  throw RedisError("this build has no client");
+}
+
+#endif
 
 }  // namespace bolt::cache

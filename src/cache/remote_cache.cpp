@@ -30,6 +30,8 @@ RemoteCache::RemoteCache(const std::string& url, std::string secret, std::chrono
     : secret_(std::move(secret)) {
   if (url.empty()) return;
   std::string why = why_no_secret(secret_);
+  if (why.empty() && redis_client().empty())
+    why = "this build of torchbolt has no client for Redis: it was made where hiredis was not installed";
   try {
     RedisAddress address = redis_address(url);
     shown_ = address.shown();

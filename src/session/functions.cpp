@@ -4,6 +4,7 @@
 #include <string>
 
 #include "cache/disk_cache.h"
+#include "cache/redis.h"
 #include "interp/semantics.h"
 #include "python/py_ref.h"
 #include "run/make_compiled.h"
@@ -61,10 +62,14 @@ PyObject* cache_folder(PyObject*, PyObject*) {
   return PyUnicode_DecodeFSDefault(cache::default_folder().c_str());
 }
 
+PyObject* redis_client(PyObject*, PyObject*) { return PyUnicode_FromString(cache::redis_client().c_str()); }
+
 }  // namespace
 
 PyMethodDef functions[] = {
     {"_cache_folder", cache_folder, METH_NOARGS, "Where the disk cache lies; \"\": there is none."},
+    {"_redis_client", redis_client, METH_NOARGS,
+     "What speaks to a Redis server; \"\": nothing in this build."},
     {"_configure", configure, METH_VARARGS, "_configure(name, number): a setting of session/settings.h."},
     {"_set_logs", replace_logs, METH_O, "What to log from now on, as in TORCHBOLT_LOGS."},
     {"_log_names", table_of_logs, METH_NOARGS, "Names that can be logged, and what they mean."},

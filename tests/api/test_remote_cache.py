@@ -4,6 +4,7 @@
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -11,9 +12,12 @@ import time
 
 import pytest
 
-import torchbolt  # noqa: F401  (fails here if it is not built)
+from torchbolt import _C
 
-needs_server = pytest.mark.skipif(shutil.which("redis-server") is None, reason="redis-server is not installed")
+HAS_CLIENT = bool(_C._redis_client())
+needs_server = pytest.mark.skipif(
+    shutil.which("redis-server") is None or not HAS_CLIENT, reason="redis-server is not installed, or hiredis was not"
+)
 KEY = "0123456789abcdef0123456789abcdef"
 
 PROGRAM = """
@@ -25,6 +29,18 @@ for _ in range(2):
     torch.testing.assert_close(f(x), torch.tanh(x * 3 + 1).exp().sum(-1))
 stats = torchbolt.stats()
 print(json.dumps({"hits": stats["cache_hits"], "misses": stats["cache_misses"], "seconds": time.perf_counter() - start}))
+"""
+
+
+TWO_PROGRAMS = """
+import os, sys, torch, torchbolt
+x = torch.arange(12.0).reshape(3, 4) / 12
+for f in (lambda x: torch.tanh(x * 3 + 1), lambda x: torch.exp(x * 3).sum(-1), lambda x: x.cos().amax(0)):
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), f(x))
+    if sys.argv[1:]:
+        os.kill(int(sys.argv.pop(1)), int(sys.argv.pop(1)))
 """
 
 
@@ -49,7 +65,7 @@ def server(tmp_path):
         process.terminate()
 
 
-def run(url, folder, **environment):
+def run(url, folder, cwd=None, **environment):
     """What a process of its own says, and its warnings."""
     given = {"TORCHBOLT_CACHE_DIR": str(folder), "TORCHBOLT_REMOTE_CACHE": url, "TORCHBOLT_CACHE_KEY": KEY}
     done = subprocess.run(
@@ -58,6 +74,7 @@ def run(url, folder, **environment):
         capture_output=True,
         text=True,
         check=True,
+        cwd=cwd,
     )
     return json.loads(done.stdout), [line for line in done.stderr.splitlines() if "torchbolt:" in line]
 
@@ -83,6 +100,15 @@ def test_another_machine_finds_what_one_compiled(server, tmp_path):
 
 
 @needs_server
+def test_entries_do_not_depend_on_rank_user_or_path(server, tmp_path):
+    run(server, tmp_path / "one", RANK="0", LOCAL_RANK="0", USER="somebody", HOME=str(tmp_path / "home"))
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    told, warnings = run(server, tmp_path / "two", cwd=elsewhere, RANK="7", LOCAL_RANK="3", WORLD_SIZE="8",
+                         USER="another", HOME=str(elsewhere))  # fmt: skip
+    assert (told["misses"], warnings) == (0, [])
+
+
+@needs_server
 def test_what_was_changed_or_signed_by_others_is_compiled_anew(server, tmp_path):
     run(server, tmp_path / "one")
     keys = [word for word in redis(server, "KEYS", "torchbolt:*").split("\r\n") if word.startswith("torchbolt:")]
@@ -103,9 +129,40 @@ def test_a_wrong_password_is_a_warning(server, tmp_path):
     assert told["misses"] > 0 and len(warnings) == 1 and "shut" not in warnings[0]
 
 
+@needs_server
+@pytest.mark.parametrize("signal_", [signal.SIGSTOP, signal.SIGKILL], ids=["hangs", "is killed"])
+def test_a_server_that_stops_is_a_warning(server, tmp_path, signal_):
+    """In the middle of a process, between two programs that it compiles."""
+    pid = next(int(line.split(":")[1]) for line in redis(server, "INFO", "server").split() if "process_id:" in line)
+    given = {"TORCHBOLT_CACHE_DIR": str(tmp_path / "one"), "TORCHBOLT_REMOTE_CACHE": server, "TORCHBOLT_CACHE_KEY": KEY}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", TWO_PROGRAMS, str(pid), str(int(signal_))],
+            env=os.environ | given,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    warnings = [line for line in done.stderr.splitlines() if "torchbolt:" in line]
+    assert len(warnings) == 1 and "is not used any longer in this process" in warnings[0], done.stderr
+
+
+@needs_server
+def test_something_else_under_its_name_is_a_warning(server, tmp_path):
+    run(server, tmp_path / "one")
+    for key in [word for word in redis(server, "KEYS", "torchbolt:*").split("\r\n") if word.startswith("torchbolt:")]:
+        redis(server, "DEL", key)
+        redis(server, "RPUSH", key, "a list")
+    told, warnings = run(server, tmp_path / "two")
+    assert told["misses"] > 0 and len(warnings) == 1 and "WRONGTYPE" in warnings[0]
+
+
 def test_a_dead_server_is_a_warning(tmp_path):
     told, warnings = run(f"redis://127.0.0.1:{free_port()}", tmp_path / "one")
-    assert told["misses"] > 0 and len(warnings) == 1 and "Connection refused" in warnings[0]
+    why = "Connection refused" if HAS_CLIENT else "has no client for Redis"
+    assert told["misses"] > 0 and len(warnings) == 1 and why in warnings[0]
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 
 #include "cache/remote_cache.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -66,6 +67,9 @@ TEST(Redis, ReadsAddresses) {
 /// Warnings of one test.
 class Remote : public ::testing::Test {
  protected:
+  void SetUp() override {
+    if (redis_client().empty()) GTEST_SKIP() << "built without hiredis";
+  }
   Remote() {
     on_warning([this](const std::string& text) { warnings.push_back(text); });
   }
@@ -73,10 +77,12 @@ class Remote : public ::testing::Test {
   std::vector<std::string> warnings;
 };
 
-/// Listens, and gives each connection the same answer after some time, whatever it asks.
+/// Listens, and gives each connection the same answer, whatever it asks: at once, or byte by byte and an `x`
+/// for each wait after it. One that `resets` then lets go of the connection with what was sent to it unread.
 class Server {
  public:
-  explicit Server(std::string answer) : answer_(std::move(answer)) {
+  explicit Server(std::string answer, milliseconds each = milliseconds(0), bool resets = false)
+      : answer_(std::move(answer)), each_(each), resets_(resets) {
     listening_ = socket(AF_INET, SOCK_STREAM, 0);
     sockaddr_in at{};
     at.sin_family = AF_INET;
@@ -89,7 +95,12 @@ class Server {
     thread_ = std::thread([this] {
       for (int fd; (fd = accept(listening_, nullptr, nullptr)) >= 0; kept_.push_back(fd)) {
         ++connections;
-        if (!answer_.empty() && send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0) break;
+        if (each_.count()) {
+          answer_slowly(fd);
+        } else if (!answer_.empty() && send(fd, answer_.data(), answer_.size(), MSG_NOSIGNAL) < 0) {
+          break;
+        }
+        if (resets_) reset(fd);
       }
     });
   }
@@ -103,11 +114,34 @@ class Server {
   std::atomic<int> connections{0};
 
  private:
+  void answer_slowly(int fd) {
+    const std::string all = answer_ + std::string(20, 'x');
+    for (size_t i = 0; i < all.size() && send(fd, &all[i], 1, MSG_NOSIGNAL) == 1; ++i)
+      std::this_thread::sleep_for(each_);
+  }
+  static void reset(int fd) {
+    std::this_thread::sleep_for(milliseconds(5));
+    const linger at_once{1, 0};
+    setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof at_once);
+    shutdown(fd, SHUT_RD);
+    dup2(open("/dev/null", O_RDONLY), fd);  // closes it; the number is closed with the others
+  }
+
   std::string answer_;
+  milliseconds each_;
+  bool resets_;
   int listening_ = -1, port_ = 0;
   std::vector<int> kept_;
   std::thread thread_;
 };
+
+TEST(Redis, ABuildWithoutAClientSaysSo) {
+  std::string said;
+  on_warning([&](const std::string& text) { said += text; });
+  const RemoteCache cache("redis://127.0.0.1:1", kSecret, milliseconds(100));
+  on_warning(nullptr);
+  EXPECT_EQ(said.find("has no client for Redis") != said.npos, redis_client().empty()) << said;
+}
 
 TEST_F(Remote, IsRefusedWithoutASecret) {
   RemoteCache cache("redis://127.0.0.1:1", "", milliseconds(100));
@@ -129,6 +163,28 @@ TEST_F(Remote, ASilentServerCostsOneWaitAndOneWarning) {
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("does not answer within 100 ms"), std::string::npos);
   EXPECT_EQ(warnings[0].find("word"), std::string::npos);
+}
+
+TEST_F(Remote, AServerThatSendsAByteNowAndThenCostsOneWait) {
+  const Server server("$1000\r\n", milliseconds(40));
+  RemoteCache cache(server.url(), kSecret, milliseconds(200));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_FALSE(cache.read("key"));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, milliseconds(1000));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("does not answer within 200 ms"), std::string::npos) << warnings[0];
+}
+
+/// Signals are as they are where nobody asked otherwise: a write to a closed connection would end the
+/// process.
+TEST_F(Remote, AConnectionThatWasResetIsMadeAnew) {
+  const Server server("+OK\r\n$-1\r\n", milliseconds(0), /*resets=*/true);
+  RemoteCache cache(server.url(), kSecret, milliseconds(500));
+  for (int i = 0; i < 20; ++i) {
+    EXPECT_FALSE(cache.read("key"));
+    cache.write("key", std::string(1 << 20, 'x'));
+  }
+  EXPECT_LE(warnings.size(), 1u);
 }
 
 TEST_F(Remote, WhatIsNoAnswerCountsAsNone) {

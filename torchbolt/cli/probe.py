@@ -36,6 +36,7 @@ def main(args):
         "devices": _devices(),
         "compilers": {name: shutil.which(name) for name in _COMPILERS} | {"nvrtc": _nvrtc()},
         "cache": cache.facts(),
+        "redis_client": _C._redis_client() or None,
         "environment": _environment(),
         "checks": {} if args.no_checks else {name: _checked(check) for name, check in _checks().items()},
     }
@@ -127,6 +128,7 @@ def _text(facts) -> str:
         *(("device", device) for device in devices),
         ("compilers", _compilers(facts["compilers"])),
         ("cache", cache.describe(facts["cache"])),
+        ("shared cache", _shared(facts)),
         *((name, value) for name, value in facts["environment"].items()),
     ]
     checks = [
@@ -135,6 +137,14 @@ def _text(facts) -> str:
         for name, check in facts["checks"].items()
     ]  # fmt: skip
     return output.section("Here", here) + ("\n" + output.section("Works", checks) if checks else "")
+
+
+def _shared(facts) -> str:
+    client = facts["redis_client"]
+    if client is None:
+        return "none: this build was made where hiredis (libhiredis-dev) was not installed"
+    server = facts["environment"].get("TORCHBOLT_REMOTE_CACHE") or "none (TORCHBOLT_REMOTE_CACHE is not set)"
+    return f"{server}, by {client}"
 
 
 def _nvrtc() -> str | None:
