@@ -217,10 +217,11 @@ class _Compiling:
 
 
 def reset() -> None:
-    """Forgets everything compiled in this process; the disk cache stays."""
+    """Forgets everything compiled in this process, and gives its memory back; the disk cache stays."""
     _C.wait()
     for compiled in list(_all):
         compiled._clear()
+    _C._give_back_results()
     _C.reset_stats()
 
 

@@ -53,7 +53,17 @@ class Pool {
     std::lock_guard lock(mutex_);
     free_.push_back(block);
     kept_ += block->bytes;
-    while (kept_ > limit_) {
+    trim(limit_);
+  }
+
+  void give_back() {
+    std::lock_guard lock(mutex_);
+    trim(0);
+  }
+
+ private:
+  void trim(size_t limit) {
+    while (kept_ > limit) {
       Block* oldest = free_.front();
       free_.pop_front();
       kept_ -= oldest->bytes;
@@ -62,7 +72,6 @@ class Pool {
     }
   }
 
- private:
   std::mutex mutex_;
   std::deque<Block*> free_;
   size_t kept_ = 0;
@@ -89,6 +98,8 @@ class ResultAllocator final : public c10::Allocator {
 };
 
 }  // namespace
+
+void give_back_cpu_results() { Pool::get().give_back(); }
 
 at::Tensor new_cpu_result(at::IntArrayRef sizes, at::IntArrayRef strides, c10::ScalarType dtype) {
   static auto* allocator = new ResultAllocator;

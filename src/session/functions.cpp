@@ -5,6 +5,7 @@
 
 #include "cache/disk_cache.h"
 #include "cache/redis.h"
+#include "device/cpu_results.h"
 #include "interp/semantics.h"
 #include "python/py_ref.h"
 #include "run/make_compiled.h"
@@ -22,6 +23,10 @@ namespace {
 PyObject* reset_stats(PyObject*, PyObject*) {
   Stats::get().reset();
   interp::stops() = 0;
+  Py_RETURN_NONE;
+}
+PyObject* give_back_results(PyObject*, PyObject*) {
+  device::give_back_cpu_results();
   Py_RETURN_NONE;
 }
 PyObject* wait(PyObject*, PyObject*) {
@@ -77,6 +82,8 @@ PyMethodDef functions[] = {
     {"_set_thread_stance", set_thread_stance, METH_O, "The same of this thread, which goes first."},
     {"stats", stats_dict, METH_NOARGS, "Counters of this process."},
     {"reset_stats", reset_stats, METH_NOARGS, "Sets all counters to zero."},
+    {"_give_back_results", give_back_results, METH_NOARGS,
+     "The system gets the memory that is kept for large results."},
     {"_time_steps", time_steps, METH_O, "Whether calls measure their steps from now on."},
     {"_let_code_wait", let_code_wait, METH_O,
      "Whether plans made from now on get code when they are run first."},

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import sys
@@ -88,6 +89,13 @@ def step():
 
 
 inputs = (torch.ones(4, 16),)
+"""
+
+
+WIDE = """
+import torch
+model = torch.nn.Sequential(torch.nn.Linear(64, 4096), torch.nn.GELU(), torch.nn.Linear(4096, 64)).eval()
+inputs = (torch.randn(512, 64),)
 """
 
 
@@ -243,6 +251,16 @@ def test_benchmark(capsys):
     assert seen["speed"] == pytest.approx(seen["steady"]["eager"]["ms"] / seen["steady"]["torchbolt"]["ms"])
     holds = {name: check["holds"] for name, check in seen["checks"].items()}
     assert holds["same results"] and holds["fewer kernels"] and code == (0 if all(holds.values()) else 1)
+
+
+def test_memory_of_a_call_counts_what_is_kept_for_it(capsys, place):
+    """Eager needs what lies between two products, at the least, and ours what it keeps, at the least."""
+    (place / "wide.py").write_text(WIDE)
+    _, seen = facts(capsys, "benchmark", "wide.py", "--seconds", "0.02", "--threads", "1")
+    memory = seen["memory_mb"]
+    assert 14 < memory["eager"] < 60 and 6 < memory["torchbolt"] < 60 and memory["kept"] <= memory["torchbolt"] + 1
+    _, out, _ = said(capsys, "benchmark", "wide.py", "--seconds", "0.02", "--threads", "1")
+    assert re.search(r"peak memory +eager [\d.]+ MB, torchbolt [\d.]+ MB \(kept between calls: ", out), out
 
 
 def test_a_training_step_is_compared_from_the_same_weights(capsys):

@@ -7,7 +7,7 @@ code is 1 if one of the three does not hold.
 
 from __future__ import annotations
 
-from torchbolt import api, explanation
+from torchbolt import _C, api, explanation
 from torchbolt.cli import compare, measure, output
 from torchbolt.cli import target as targets
 from torchbolt.cli.state import seeded
@@ -42,7 +42,7 @@ def measured(target, seconds: float) -> dict:
     facts["speed"] = facts["steady"]["eager"]["ms"] / facts["steady"]["torchbolt"]["ms"]
     facts["steady"]["recordings"] = api.stats()["recordings"] - before["recordings"]
     facts["error"] = compare.verdict(target, expected, seeded(target, compiled))
-    facts["memory_mb"] = _memory(eager, ours)
+    facts["memory_mb"] = _memory(compiled, eager, ours)
     facts["kernels"] = _kernels(target)
     facts["checks"] = _checks(facts)
     return facts
@@ -61,13 +61,12 @@ def _first_calls(target):
     return facts, compiled, expected
 
 
-def _memory(eager, ours) -> dict:
-    found = {}
-    for name, call in (("eager", eager), ("torchbolt", ours)):
-        with measure.Peak() as peak:
-            call()
-        found[name] = getattr(peak, "cuda_mb", peak.mb)
-    return found
+def _memory(compiled, eager, ours) -> dict:
+    def forget():
+        api.compiled_of(compiled)._clear()
+        _C._give_back_results()
+
+    return measure.peaks(eager, ours, forget)
 
 
 def _kernels(target) -> dict:
@@ -114,6 +113,7 @@ def _error_text(error) -> str:
 
 def _text(facts) -> str:
     steady, kernels, memory = facts["steady"], facts["kernels"], facts["memory_mb"]
+    kept = f" (kept between calls: {_mb(memory['kept'])})"
     shown = [
         ("first call", f"{output.duration(facts['first_call_ms'])} (eager {output.duration(facts['eager_call_ms'])})"),
         ("warm-up", ", ".join(map(output.duration, facts["warm_up_ms"]))),
@@ -122,14 +122,14 @@ def _text(facts) -> str:
         ("kernels", f"{kernels['before_fusion']} before fusion, {kernels['after']} after"),
         ("other calls", f"{kernels['library_calls']} of libraries, {kernels['aten_calls']} of ATen"),
         ("regions", f"{kernels['regions']}, {output.count(kernels['breaks'], 'break')}"),
-        ("peak memory", ", ".join(f"{name} {_mb(mb)}" for name, mb in memory.items()) + " above the start of the call"),
+        ("peak memory", ", ".join(f"{name} {_mb(memory[name])}" for name in ("eager", "torchbolt")) + kept),
     ]
     checks = [(name, f"{output.yes(check['holds'])}: {check['seen']}") for name, check in facts["checks"].items()]
     return output.section(facts["target"], shown) + "\n" + output.section("Before claiming a win", checks)
 
 
 def _mb(mb) -> str:
-    return "unknown" if mb is None else f"{mb:.1f} MB"
+    return "unknown" if mb is None else f"{mb:.1f} MB" if mb >= 0.1 else "under 0.1 MB"
 
 
 def _spread(row) -> float:

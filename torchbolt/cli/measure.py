@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import pathlib
 import statistics
 import time
@@ -60,29 +62,52 @@ def summary(times: list[float]) -> dict:
     return {"ms": middle, "ms_low": low, "ms_high": high, "calls": len(times)}
 
 
-class Peak:
-    """The largest memory above what was in use before, in MB; None where the system does not say."""
+def peaks(eager, ours, forget) -> dict:
+    """The largest memory of a call in MB, by name, and what of ours is kept; None where the system does not say.
 
-    def __enter__(self):
-        self.mb = None
-        if torch.cuda.is_available():
-            torch.cuda.reset_peak_memory_stats()
-        try:
-            pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
-            self._before = _resident("VmRSS")
-        except OSError:
-            self._before = None
-        return self
-
-    def __exit__(self, *_):
-        if torch.cuda.is_available():
-            self.cuda_mb = torch.cuda.max_memory_allocated() / 2**20
-        if self._before is not None:
-            self.mb = max(0.0, _resident("VmHWM") - self._before)
+    Both are counted from what the process holds after forget(), which lets go of all that `ours` keeps between calls
+    (memory of temporaries, packed weights, code): what is kept is used, though a call that finds it there does not ask
+    for it. Memory of a GPU where anything lies on one.
+    """
+    on_cuda = torch.cuda.is_available() and _cuda_in_use() > 0
+    in_use = _cuda_in_use if on_cuda else lambda: _resident("VmRSS")
+    found = {"torchbolt": _highest(ours, on_cuda), "kept": in_use()}
+    forget()
+    base = in_use()
+    found["eager"] = _highest(eager, on_cuda)
+    return {name: None if base is None or mb is None else max(0.0, mb - base) for name, mb in found.items()}
 
 
-def _resident(name: str) -> float:
-    for line in pathlib.Path("/proc/self/status").read_text().splitlines():
-        if line.startswith(name + ":"):
-            return int(line.split()[1]) / 1024
-    raise OSError(f"no {name}")
+def _highest(call, on_cuda: bool) -> float | None:
+    if on_cuda:
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        call()
+        return torch.cuda.max_memory_allocated() / 2**20
+    _give_back_the_heap()
+    try:
+        pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins anew
+    except OSError:
+        return None
+    call()
+    return _resident("VmHWM")
+
+
+def _cuda_in_use() -> float:
+    return torch.cuda.memory_allocated() / 2**20
+
+
+def _resident(name: str) -> float | None:
+    _give_back_the_heap()
+    try:
+        lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) / 1024 for line in lines if line.startswith(name + ":")), None)
+
+
+def _give_back_the_heap() -> None:
+    """What was freed stays with the C library, and a call that gets it again would seem to need nothing."""
+    gc.collect()
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):
+        trim(0)
