@@ -29,7 +29,7 @@ if torch.__version__ != _build.torch_version or not sys.version.startswith(_buil
         "repository, `make wheel` builds one (or `pip install --no-build-isolation .`)"
     )
 
-from torchbolt import _C, config, exc, logs, stand_ins  # noqa: F401
+from torchbolt import _C, config, environment, exc, logs, stand_ins  # noqa: F401
 from torchbolt.accepted import (
     cudagraph_mark_step_begin,
     load_cache_artifacts,
@@ -62,6 +62,7 @@ from torchbolt.options import describe_options, list_mode_options, list_options
 from torchbolt.stance import set_stance
 
 logs.answer_environment()
+environment.speak()
 
 __version__ = _build.version
 

@@ -21,6 +21,7 @@ from torchbolt.options import (
     memory_budget,
     rounds_as_eager,
     suggest,
+    with_defaults,
 )
 
 
@@ -77,6 +78,8 @@ def check(*, fullgraph, dynamic, backend, mode, options, background, recompile_l
     if mode not in MODES:
         raise exc.ArgumentError(f"torchbolt.compile: unknown mode {mode!r}." + suggest(mode, MODES))
     merged = _merged(mode, options)
+    if not callable(backend):
+        merged = with_defaults(merged)
     background = merged.pop("background", background)
     if not (merged.get("guard_filter_fn") is None or callable(merged["guard_filter_fn"])):
         raise _must("guard_filter_fn", "callable", merged["guard_filter_fn"])

@@ -12,6 +12,7 @@ from __future__ import annotations
 import itertools
 import linecache
 import operator
+import os
 import re
 import sys
 from importlib import metadata
@@ -94,7 +95,7 @@ _BUILT_IN = {
     "onnxrt": (onnxrt.onnxrt, onnxrt.check_installed, "ONNX Runtime runs each region, exported by torch's exporter")
 }
 _registered: dict[str, tuple] = {}  # name -> (function, tags)
-_default: list = ["torchbolt"]
+_default: list = [os.environ.get("TORCH_COMPILE_BACKEND") or "torchbolt"]
 
 
 def register_backend(compiler_fn=None, name: str | None = None, tags=()):

@@ -56,7 +56,11 @@ _TABLE: dict[str, _Setting] = {
     "force_disable_caches": _Setting(
         False,
         "the disk cache is neither read nor written",
-        env=("TORCHINDUCTOR_FORCE_DISABLE_CACHES", "not TORCHINDUCTOR_FX_GRAPH_CACHE"),
+        env=(
+            "TORCH_COMPILE_FORCE_DISABLE_CACHES",
+            "TORCHINDUCTOR_FORCE_DISABLE_CACHES",
+            "not TORCHINDUCTOR_FX_GRAPH_CACHE",
+        ),
     ),
     "dynamic_shapes": _Setting(True, "False: sizes never become symbols, as with dynamic=False", True),
     "assume_static_by_default": _Setting(True, "False: sizes are symbols from the start, as with dynamic=True", True),

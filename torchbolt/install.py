@@ -12,7 +12,7 @@ import warnings
 
 import torch
 
-from torchbolt import accepted, api, backends, config, controls, logs, stance
+from torchbolt import accepted, api, backends, config, controls, logs, options, stance, torch_names
 
 # Of torch.compiler, by name.
 _OURS = {
@@ -44,13 +44,13 @@ def _replace(owner, name: str, function) -> None:
         setattr(owner, name, function)
 
 
-def _follow(torchs) -> None:
+def _follow(torchs, into=config.follow) -> None:
     """What is set in one of torch's tables of settings holds for ours, where we have it; its default is our default."""
     set_torchs = type(torchs).__setattr__
 
     def follow(name, value):
         try:
-            config.follow(name, value, torchs._config[name].default)
+            into(name, value, torchs._config[name].default)
         except (TypeError, ValueError, OverflowError):
             warnings.warn(f"torchbolt: {torchs.__name__}.{name} = {value!r} has no effect", RuntimeWarning, 3)
 
@@ -75,7 +75,51 @@ def _take_over(dynamo) -> None:
 
     _replace(dynamo, "reset", reset_both)
     _replace(dynamo, "explain", importlib.import_module("torchbolt.explanation").explain)
+    for function in (_optimize, _optimize_assert, _run, backends.list_backends, stance.set_stance):
+        _replace(dynamo, function.__name__.lstrip("_"), function)
+    for owner in (dynamo, dynamo.callback):
+        for name in ("on_compile_start", "on_compile_end"):
+            _replace(owner, name, _with_a_warning(getattr(owner, name), torch_names.FUNCTIONS[name]))
+    _replace(dynamo.utils, "compile_times", _compile_times)
     _follow(dynamo.config)
+
+
+def _optimize(backend=None, *, nopython=False, guard_filter_fn=None, **arguments):
+    """torch._dynamo.optimize: compile() as it was called before there was torch.compile."""
+    for hook in ("guard_export_fn", "guard_fail_fn", "error_on_graph_break", "package"):
+        arguments.pop(hook, None)
+    if guard_filter_fn is not None:
+        arguments["options"] = {"guard_filter_fn": guard_filter_fn}
+    return api.compile(backend=backend, fullgraph=nopython, **arguments)
+
+
+def _optimize_assert(backend=None, **arguments):
+    return _optimize(backend, **arguments | {"nopython": True})
+
+
+def _run(fn=None):
+    """torch._dynamo.run: only what was compiled before, and eager for the rest."""
+    return _run if fn is None else stance.set_stance("eager_on_recompile")(fn)
+
+
+def _compile_times(repr="str", aggregate=False):
+    """torch._dynamo.utils.compile_times: of torchbolt."""
+    counted = api.stats()
+    rows = [("recordings", counted["recordings"]), ("compile_seconds", counted["compile_seconds"])]
+    if repr == "csv":
+        return [name for name, _ in rows], [value for _, value in rows]
+    return "torchbolt.stats():\n" + "\n".join(f"{name}: {value}" for name, value in rows)
+
+
+def _with_a_warning(function, instead: str):
+    """It does what it did, which is nothing for what torchbolt compiles."""
+
+    @functools.wraps(function)
+    def told(*args, **kwargs):
+        warnings.warn(f"torchbolt calls nothing when it compiles: {instead}", RuntimeWarning, 2)
+        return function(*args, **kwargs)
+
+    return told
 
 
 def _take_over_logs() -> None:
@@ -90,7 +134,11 @@ def _take_over_logs() -> None:
 
 
 # Modules that a program may load, and we never do; and what is done with them then.
-_LATER = {"torch._dynamo": _take_over, "torch._functorch.config": _follow}
+_LATER = {
+    "torch._dynamo": _take_over,
+    "torch._functorch.config": _follow,
+    "torch._inductor.config": functools.partial(_follow, into=options.follow),
+}
 
 
 class _UntilLoaded(importlib.abc.MetaPathFinder):
@@ -117,7 +165,8 @@ class _UntilLoaded(importlib.abc.MetaPathFinder):
 def install() -> None:
     """From now on torch.compile is torchbolt.compile, and with it torch.nn.Module.compile and the controls of
     torch.compiler; torch._logging.set_logs() means our logs, too; and so do, where the program loads them,
-    torch._dynamo's reset, explain and config, and the memory budget of torch._functorch.config."""
+    torch._dynamo's optimize, run, reset, explain, list_backends, set_stance and config, the memory budget of
+    torch._functorch.config, and of torch._inductor.config the defaults of options that have an effect here."""
     if _original:
         return
     _replace(torch, "compile", api.compile)

@@ -139,6 +139,38 @@ def list_mode_options(mode: str | None = None, dynamic: bool | None = None) -> d
     return dict(MODES[mode])
 
 
+# Options of compile() where it is not told otherwise: by torch's variables, and after install() by torch's settings.
+_FOLLOWED = ("max_autotune", "triton.cudagraphs", "trace.enabled", "trace.debug_dir", EMULATE)
+_defaults: dict[str, object] = {
+    name: True
+    for name, variable in {
+        "max_autotune": "TORCHINDUCTOR_MAX_AUTOTUNE",
+        "triton.cudagraphs": "TORCHINDUCTOR_CUDAGRAPHS",
+    }.items()
+    if os.environ.get(variable) == "1"
+}
+
+
+def follow(name: str, value, torchs_default) -> None:
+    """What torch._inductor.config is set to is the default of our option of that name, where it has an effect."""
+    if name not in _FOLLOWED:
+        return
+    if not isinstance(value, OPTIONS[name].type):
+        raise TypeError(f"{name} must be {OPTIONS[name].type}, not {value!r}")
+    if value == torchs_default:
+        _defaults.pop(name, None)
+    else:
+        _defaults[name] = value
+
+
+def with_defaults(given: dict[str, object]) -> dict[str, object]:
+    """The options of a call of compile(), and the defaults of those that it leaves open."""
+    left = {name: value for name, value in _defaults.items() if name not in given}
+    if NUMERICS in given:  # the other name for it
+        left.pop(EMULATE, None)
+    return {**left, **given}
+
+
 @dataclass(frozen=True)
 class Options:
     """What a compiled callable was asked to be; equal options share compiled programs."""

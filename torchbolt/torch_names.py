@@ -481,6 +481,8 @@ _FUNCTIONS: dict[str, str] = {
     """,
     "torchbolt.compile(fn, fullgraph=True) and torchbolt.disable do that": "optimize optimize_assert run",
     "settings are torchbolt.config's": "patch_dynamo_config",
+    "sys.setrecursionlimit is the limit of compiled calls, too": "set_recursion_limit get_recursion_limit",
+    "torchbolt.save(compiled, path) after a call and torchbolt.load(path, fn) take its place": "save_compiled_function",
     "a region ends at one instruction, in nested calls as well": "disable_nested_graph_breaks",
     "mode and options of torchbolt.compile say where CUDA graphs are used": "override_cudagraphs",
     "torchbolt.save(compiled, path) after a call and torchbolt.load(path, fn) keep what was compiled for it": """

@@ -15,7 +15,7 @@ import sys
 
 import torch
 
-from torchbolt import _C, _build, api, artifacts, explanation
+from torchbolt import _C, _build, api, artifacts, environment, explanation
 from torchbolt.cli import cache, measure, output
 
 SUMMARY = "what is here and what works: torch, devices, compilers found, cache"
@@ -38,6 +38,7 @@ def main(args):
         "cache": cache.facts(),
         "redis_client": _C._redis_client() or None,
         "environment": _environment(),
+        "torchs_environment": environment.set_here(),
         "checks": {} if args.no_checks else {name: _checked(check) for name, check in _checks().items()},
     }
     return facts, _text(facts), 0 if all(check["works"] for check in facts["checks"].values()) else 1
@@ -130,6 +131,7 @@ def _text(facts) -> str:
         ("cache", cache.describe(facts["cache"])),
         ("shared cache", _shared(facts)),
         *((name, value) for name, value in facts["environment"].items()),
+        *((name, said) for name, said in facts["torchs_environment"].items()),
     ]
     checks = [
         (name, f"{output.yes(check['works'])}{': ' if check['why'] else ''}{check['why']}"
