@@ -90,6 +90,12 @@ def parse(text: str) -> Plan:
     return plan
 
 
+def layers_left_out(graph: str) -> int:
+    """Equal layers that a graph's text says once, as its first line tells (run/compiled.cpp)."""
+    found = re.search(r"^# layers repeat: (\d+) more", graph, re.M)
+    return int(found[1]) if found else 0
+
+
 _HEADING = re.compile(r"^# (forward|backward|piece \d+)\n", re.M)
 
 

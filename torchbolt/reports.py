@@ -64,6 +64,7 @@ def _part(text: str, graph: str, lines: _Lines) -> dict:
         node["line"] = lines(node["line"])
     return {
         "nodes": nodes,
+        "repeated": plans.layers_left_out(graph),
         "steps": [vars(step) | {"line": lines(step.line)} for step in plan.steps],
         "buffers": [vars(buffer) for buffer in plan.buffers],
         "sources": plan.kernels,

@@ -229,3 +229,30 @@ def test_a_browser_shows_it(explained, tmp_path):
     assert "<title>a net - Torchbolt report, shown, cut: </title>" in shown
     assert "linear_relu" in shown.split("</script>")[0].split('id="kernel-list"')[1]
     assert shown.count('class="break pad"') == 1 and "&lt;/script&gt; &amp; more" in shown
+
+
+def equal_layers(number):
+    layers = [torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True, norm_first=True) for _ in range(number)]
+    return torch.nn.Sequential(*layers).train()  # whose own fused operator is for eval()
+
+
+def test_equal_layers_are_drawn_once_and_counted(tmp_path):
+    torchbolt.reset()
+    with torch.no_grad():
+        seen = torchbolt.explain(equal_layers(24))(torch.randn(2, 8, 64))
+    (region,) = facts_of(seen.save(tmp_path / "report.html"))["regions"]
+    assert region["repeated"] > 0 and len(region["nodes"]) < region["ops"]
+
+
+@pytest.mark.skipif(BROWSER is None, reason="there is no browser here")
+def test_the_page_of_a_transformer_opens_within_a_second(tmp_path):
+    torchbolt.reset()
+    with torch.no_grad():
+        seen = torchbolt.explain(equal_layers(12))(torch.randn(2, 8, 64))
+    page = pathlib.Path(seen.save(tmp_path / "report.html"))
+    assert page.stat().st_size < 2e6
+    script = "document.title = 'opened in ' + Math.round(performance.now());"
+    page.write_text(page.read_text().replace("</body>", f"<script>{script}</script></body>"))
+    command = [BROWSER, "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path}", "--dump-dom"]
+    shown = [subprocess.run([*command, page.as_uri()], capture_output=True, text=True, timeout=120) for _ in range(3)]
+    assert min(int(re.search(r"<title>opened in (\d+)", done.stdout)[1]) for done in shown) < 1000
