@@ -35,6 +35,8 @@ python tests/interp/run_cpython_suite.py --mode compiled > out/cpython-compiled.
 grep " agree$" out/cpython-compiled.txt
 tail -n 1 out/cpython-compiled.txt
 if grep "process ended" out/cpython-compiled.txt; then exit 1; fi
+step "README's wheel and demo"
+make wheel demo
 step "models"
 python tests/models/sweep.py > out/sweep.jsonl
 python - << 'PYTHON'

@@ -20,6 +20,7 @@
 #include "autograd/joint.h"
 #include "device/device.h"
 #include "record/recorder.h"
+#include "record/text.h"
 #include "run/finish.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
@@ -40,7 +41,8 @@ class RegionCompilation {
   }
 
   Made run(const Other& other) {
-    r_.note("graph_code", "1_recorded.txt", "recorded in " + r_.name + "\n", [&] { return print(r_.tape); });
+    r_.note("graph_code", "1_recorded.txt", "recorded in " + r_.name + "\n",
+            [&] { return print(r_.tape, {r_.name, r_.wanted, r_.is_param, {}, r_.dynamic, {}, {}, {}}); });
     if (other) {
       settle(r_, sizes_, "the backend is somebody else's");
       return finished(other(r_, sizes_.open()), r_, sizes_);
