@@ -15,7 +15,7 @@ import pytest
 
 FOLDER = pathlib.Path(__file__).parents[2] / "examples"
 FILES = sorted(FOLDER.glob("*.py"))
-ALSO = {"trainer.py": {"accelerate"}}  # that an imported package asks for
+ALSO = {"trainer.py": {"accelerate"}, "peft_lora.py": {"accelerate"}}  # that an imported package asks for
 
 
 def needed(file) -> set[str]:
