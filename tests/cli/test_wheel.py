@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib.util
 import pathlib
+import re
 import zipfile
 
 from torchbolt import _C
@@ -41,6 +42,15 @@ def test_a_wheel_without_libraries_is_none(tmp_path):
     with zipfile.ZipFile(wheel, "w") as packed:
         packed.writestr("torchbolt/_C.so", (pathlib.Path(_C.__file__)).read_bytes())
     assert list(check_wheel.complaints(wheel)) == ["has 1 libraries, not the extension and the core"]
+
+
+def test_licences_of_what_is_inside_are_said():
+    """Of each archive that the core is linked with."""
+    linked = re.findall(r"NAMES lib(\w+)\.a", "".join(file.read_text() for file in (ROOT / "cmake").glob("*.cmake")))
+    assert {"z", "zstd", "hiredis"} <= set(linked)
+    headings = re.findall(r"^(\w+)\n=+$", (ROOT / "LICENSES-inside.txt").read_text(), re.M)
+    assert {"LLVM", *({"z": "zlib"}.get(name, name) for name in linked)} == set(headings)
+    assert '"LICENSES-inside.txt"' in (ROOT / "pyproject.toml").read_text()
 
 
 def test_torch_and_what_it_needs():
