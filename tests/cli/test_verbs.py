@@ -313,6 +313,14 @@ def test_explain(capsys):
     assert "Graph Break Count: 1" in said(capsys, "explain", "net.py")[1]
 
 
+def test_without_a_target_it_is_a_demo(capsys):
+    code, seen = facts(capsys, "diagnose", "--seconds", "0.02")
+    assert code == 0 and seen["target"].startswith("demo: ") and seen["breaks"] == [] and seen["regions"] == 1
+    assert main.parser().parse_args(["benchmark"]).target == "demo"
+    with pytest.raises(SystemExit):
+        main.parser().parse_args(["explain"])
+
+
 def test_diagnose_ranks(capsys):
     code, seen = facts(capsys, "diagnose", "net.py", "--seconds", "0.02")
     (row,) = seen["breaks"]

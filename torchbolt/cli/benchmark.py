@@ -19,7 +19,7 @@ _WARM_UP = 3  # calls between the first and the steady state: weights are packed
 
 
 def arguments(parser) -> None:
-    targets.arguments(parser)
+    targets.arguments(parser, or_demo=True)
     targets.add_seconds(parser, 1.0, "each of the two")
 
 

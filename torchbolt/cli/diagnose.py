@@ -20,7 +20,7 @@ TAKES_TARGET = True
 
 
 def arguments(parser) -> None:
-    targets.arguments(parser)
+    targets.arguments(parser, or_demo=True)
     targets.add_seconds(parser, 0.5, "each of the two")
 
 

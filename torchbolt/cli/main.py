@@ -35,6 +35,7 @@ TARGET is one of
   file.py[:name]        the same in a file; without a name: `model`, else `fn`
   bert, LlamaForCausalLM, hf:gpt2, timm:resnet18
                         a configuration of transformers or timm, made small, with random weights; nothing is downloaded
+  demo                  an encoder of six layers; what diagnose and benchmark take without a TARGET
 Its arguments come from --input (may be repeated), else from `inputs` beside it: a tensor, a tuple, a dict of keyword
 arguments, or a function that gives one of those.
 """

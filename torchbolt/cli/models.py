@@ -46,6 +46,15 @@ def tiny(config_class) -> dict:
     return {name: value for name, value in TINY.items() if name in known}
 
 
+def demo() -> tuple:
+    """What diagnose and benchmark measure where they get no TARGET: an encoder, and its input."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        layer = torch.nn.TransformerEncoderLayer(512, 8, 2048, batch_first=True, norm_first=True, dropout=0.0)
+        model = torch.nn.TransformerEncoder(layer, 6, enable_nested_tensor=False)
+        return model, torch.randn(4, 128, 512)
+
+
 def small_config(config_class, **more):
     """The configuration, and those it is made of, with small sizes."""
     settings = tiny(config_class)

@@ -25,6 +25,7 @@ from torchbolt.cli import models
 from torchbolt.cli.errors import UsageError
 from torchbolt.options import OPTIONS
 
+DEMO = "demo"  # a name of ours
 _NAMES = ("model", "fn")  # what a file is looked through for
 _SPEC = "--input takes [NAME=]SIZES[:DTYPE[:LOW..HIGH]], as in 2x8, ids=2x16:int64:0..100, or a number"
 
@@ -106,9 +107,10 @@ def add_seconds(parser, default: float, of: str) -> None:
     parser.add_argument("--seconds", type=positive(float), default=default, help=what)
 
 
-def arguments(parser) -> None:
-    """What every verb with a TARGET takes."""
-    parser.add_argument("target", metavar="TARGET", help="what to call; see below")
+def arguments(parser, or_demo: bool = False) -> None:
+    """What every verb with a TARGET takes. `or_demo`: it may be left out."""
+    how = {"nargs": "?", "default": DEMO} if or_demo else {}
+    parser.add_argument("target", metavar="TARGET", help="what to call; see below", **how)
     parser.add_argument("--input", action="append", default=[], metavar="SPEC", help=_SPEC.split(" takes ")[1])
     parser.add_argument("--full-size", action="store_true", help="of a configuration: its own sizes, not small ones")
     parser.add_argument("--dtype", help="of weights and floating inputs: float32, bfloat16, float16")
@@ -147,6 +149,9 @@ def of(args) -> Target:
 
 
 def _resolve(text: str, full_size: bool) -> Target:
+    if text == DEMO:
+        model, x = models.demo()
+        return Target("demo: an encoder of six layers", model, (x,))
     place, colon, name = text.rpartition(":")
     if text.endswith(".py") or os.path.isfile(text):
         return _in_module(_of_file(text), "", text)
