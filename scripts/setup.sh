@@ -122,7 +122,7 @@ install_package() {
 system_packages
 python=$(find_python) || fail "Python 3.11 or 3.12 is needed; set PYTHON=/path/to/python3"
 virtual_environment
-client_for_redis
+[[ $purpose == lint ]] || client_for_redis
 requirements build
 case $purpose in
   tools) ;;
