@@ -261,7 +261,8 @@ void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
         order.emplace(w_.tape.tensors[static_cast<size_t>(id)].sizes.size());
         std::iota(order->begin(), order->end(), 0);
       }
-      const bool is_eagers = !written && !w_.read(id)->def;
+      // A copy of an input that eager made dense is no value of its own here.
+      const bool is_eagers = !written && w_.input_of(id) >= 0;
       x.orders.push_back(order && !is_eagers ? std::move(*order) : std::vector<int>{});
     }
 }

@@ -176,6 +176,10 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.lie_as_eagers = {kGradient, kResult};
   // Two numbers are one only where they lie side by side.
   if (name == "aten::view_as_complex") facts.lie_as_eagers = {0};
+  // Their arguments are read as if they were dense, which who calls them has seen to.
+  const bool reads_as_dense = name.starts_with("aten::_embedding_bag") || name.starts_with("aten::_pdist_");
+  for (size_t a = 0; reads_as_dense && a < facts.arguments; ++a)
+    facts.lie_as_eagers.push_back(static_cast<int>(a));
   look_for_communication(name, facts);
   for (std::string_view normalisation : kNormalisations) {
     if (name != normalisation) continue;

@@ -333,6 +333,16 @@ def test_bags_of_embeddings(mode, dtype):
               leaf(4, 3, dtype=dtype), factors)  # fmt: skip
 
 
+def test_bags_of_what_lies_apart():
+    """embedding_bag has its arguments made dense for what it calls, which does not look at how they lie. Here one copy
+    is no value of its own, another is found to be one by later passes."""
+    apart, start = torch.arange(12)[::2], torch.tensor([0, 9, 3, 9])[::2]
+    check(lambda w, ids, starts: F.embedding_bag(ids, w, starts), leaf(12, 3), apart, start)
+    check(lambda w, ids, starts: F.embedding_bag(ids * 1, w, starts), leaf(12, 3), apart, start)
+    check(lambda w, ids: F.embedding_bag(ids.t(), w) * 2, leaf(12, 3), torch.randint(0, 12, (4, 3)))
+    check(lambda x: F.pdist(x[:, ::2]) * 2, leaf(5, 6))
+
+
 def test_embedding_with_padding():
     table = nn.Embedding(10, 4, padding_idx=0)
     check(table, torch.tensor([[1, 0, 3], [3, 3, 9]]))
