@@ -22,6 +22,28 @@ double sign(double x) { return std::isnan(x) ? x : static_cast<double>((x > 0) -
 double clamp(double x, double lo, double hi) { return std::isnan(x) ? x : std::min(std::max(x, lo), hi); }
 double softplus(double x) { return x > 700 ? x : std::log1p(std::exp(x)); }
 
+double erfcx(double x) {
+  if (x < 25)
+    return static_cast<double>(std::exp(static_cast<long double>(x) * x) *
+                               std::erfc(static_cast<long double>(x)));
+  const double z = 0.5 / (x * x);
+  return M_2_SQRTPI / 2 / x * (1 - z * (1 - 3 * z * (1 - 5 * z * (1 - 7 * z))));
+}
+
+/// Newton's steps from Winitzki's guess; near 1 those of the logarithm of erfc, which is nearly straight
+/// there.
+double erfinv(double x) {
+  const long double a = std::fabs(x);
+  if (!(a < 1)) return a == 1 ? std::copysign(std::numeric_limits<double>::infinity(), x) : std::nan("");
+  const long double w = std::log1p(-a * a), half = 4.3307 + w / 2;
+  long double y = std::sqrt(std::sqrt(half * half - w / 0.147L) - half);
+  for (int i = 0; i < 6; ++i) {
+    const long double rest = std::erfc(y), slope = static_cast<long double>(M_2_SQRTPI) * std::exp(-y * y);
+    y += a < 0.5L ? (a - std::erf(y)) / slope : std::log(rest / (1 - a)) * rest / slope;
+  }
+  return std::copysign(static_cast<double>(y), x);
+}
+
 double gelu(const Node& n, double x) {
   if (n.attr<std::string>("approximate") == "tanh")
     return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
@@ -79,6 +101,9 @@ double real_unary(Op op, double x) {
     case Op::atanh: return std::atanh(x);
     case Op::erf: return std::erf(x);
     case Op::erfc: return std::erfc(x);
+    case Op::erfcx: return erfcx(x);
+    case Op::erfinv: return erfinv(x);
+    case Op::lgamma: return std::lgamma(x);
     case Op::sigmoid: return 1 / (1 + std::exp(-x));
     default: missing(op);
   }

@@ -293,6 +293,7 @@ const Table& lowerings() {
     add_distances(t);
     add_named_products(t);
     add_short_formulas(t);
+    add_special_functions(t);
     return t;
   }();
   return table;

@@ -20,6 +20,7 @@ void add_scatters(Table& t);
 void add_distances(Table& t);
 void add_named_products(Table& t);
 void add_short_formulas(Table& t);
+void add_special_functions(Table& t);
 
 /// Of a pad that continues what is inside: `aten::pad` by its mode.
 std::vector<Value*> bordered_pad(Call& c);

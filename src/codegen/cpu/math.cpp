@@ -503,13 +503,19 @@ Math::Value Math::erf(Value x) const {
 
 // erfc(a) = e^-a^2 P((a-4)/(a+4)) / (1+2a). The square's rounding error goes into the exponential; the
 // exponential, P and their product keep what their last rounding lost, or three roundings add up to 3 ulp.
-Math::Value Math::erfc_scaled(Value a) const {
-  Value limited = b_.CreateSelect(b_.CreateFCmpOGT(a, constant(a, 28)), constant(a, 28), a);
-  Value four = constant(a, 4), one = constant(a, 1), first = constant(a, kErfc64[0]);
-  Value q = b_.CreateFDiv(b_.CreateFSub(limited, four), b_.CreateFAdd(limited, four));
+Math::Split Math::erfc_factor(Value a) const {
+  Value four = constant(a, 4), first = constant(a, kErfc64[0]);
+  Value q = b_.CreateFDiv(b_.CreateFSub(a, four), b_.CreateFAdd(a, four));
   Value rest = poly(q, std::span(kErfc64).subspan(1));
   Split p{fma(q, rest, first), nullptr};
   p.lo = fma(q, rest, b_.CreateFSub(first, p.hi));
+  return p;
+}
+
+Math::Value Math::erfc_scaled(Value a) const {
+  Value limited = b_.CreateSelect(b_.CreateFCmpOGT(a, constant(a, 28)), constant(a, 28), a);
+  Value one = constant(a, 1);
+  Split p = erfc_factor(limited);
   Split square = two_prod(limited, limited);
   Reduced r = reduce_ln2(b_.CreateFNeg(square.hi));
   Split e = fast_two_sum(one, fma(b_.CreateFMul(r.hi, r.hi), exp_tail(r.hi), r.hi));
@@ -526,6 +532,76 @@ Math::Value Math::erfc(Value x) const {
   Value tail = erfc_scaled(a);
   Value far = b_.CreateSelect(b_.CreateFCmpOLT(x, constant(x, 0)), b_.CreateFSub(constant(x, 2), tail), tail);
   return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.3)), near, far);
+}
+
+// e^(x^2) erfc(x), near 0 as it stands. Far out 1 - 1/(2x^2) + 3/(2x^2)^2 - ... over x sqrt(pi); of negative
+// numbers 2 e^(x^2) less what the opposite has, where the square's rounding error is put back.
+Math::Value Math::erfcx(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return erfcx(a[0]); });
+  Value a = abs(x), one = constant(x, 1), z = b_.CreateFDiv(constant(x, 0.5), b_.CreateFMul(a, a));
+  auto at_most = [&](double most) {
+    return b_.CreateSelect(b_.CreateFCmpOGT(a, constant(x, most)), constant(x, most), a);
+  };
+  Value limited = at_most(28);
+  Value middle = ratio(erfc_factor(limited), fast_two_sum(one, b_.CreateFAdd(limited, limited)));
+  constexpr double kSeries[] = {-1, 3, -15, 105, -945, 10395};
+  Value first = b_.CreateFDiv(constant(x, M_2_SQRTPI / 2), a);
+  Value far = fma(first, b_.CreateFMul(z, poly(z, kSeries)), first);
+  Value positive = b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 28)), middle, far);
+  Value beyond = at_most(27);  // where the result is infinite
+  Split square = two_prod(beyond, beyond);
+  Value e = exp(square.hi), infinity = constant(x, std::numeric_limits<double>::infinity());
+  Value twice = b_.CreateFAdd(e, e);
+  twice = b_.CreateSelect(b_.CreateFCmpOEQ(twice, infinity), twice, fma(twice, square.lo, twice));
+  Value outside =
+      b_.CreateSelect(b_.CreateFCmpOLT(x, constant(x, 0)), b_.CreateFSub(twice, positive), positive);
+  Value near = b_.CreateFMul(e, b_.CreateFSub(one, fma(x, poly(square.hi, kErf64), x)));
+  return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.3)), near, outside);
+}
+
+// x times a polynomial in w = -log(1 - x^2), or in its root near 1.
+Math::Value Math::erfinv(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return erfinv(a[0]); });
+  Value one = constant(x, 1);
+  Value w = b_.CreateFNeg(log(b_.CreateFMul(b_.CreateFSub(one, x), b_.CreateFAdd(one, x))));
+  auto less = [&](Value v, double by) { return b_.CreateFSub(v, constant(x, by)); };
+  auto choose = [&](Value v, double border, Value below, Value above) {
+    return b_.CreateSelect(b_.CreateFCmpOLT(v, constant(x, border)), below, above);
+  };
+  Value factor = choose(w, 2, poly(w, kErfinvNear64), poly(less(w, 4), kErfinvMiddle64));
+  Value is_far = b_.CreateFCmpOGT(w, constant(x, 6.25));
+  factor = when_any(is_far, factor, [&](Value nearer) {
+    Value s = sqrt(w);
+    Value far = choose(s, 4, poly(less(s, 3.25), kErfinvFar64), poly(less(s, 5), kErfinvFarthest64));
+    return b_.CreateSelect(is_far, far, nearer);
+  });
+  Value infinity = copysign(constant(x, std::numeric_limits<double>::infinity()), x);
+  return b_.CreateSelect(b_.CreateFCmpOEQ(abs(x), one), infinity, b_.CreateFMul(x, factor));
+}
+
+// ---- log |gamma(x)|, in double
+
+// (x - 1/2) (log(x + g - 1/2) - 1) + log(Lanczos' sum); left of 1/2 the reflected number's, which is taken
+// off log(pi / |sin(pi x)|). A sine's argument is what is left of x by whole numbers, which is exact.
+Math::Value Math::lgamma(Value x) const {
+  if (!is_double(x)) return in_double({x}, [&](auto a) { return lgamma(a[0]); });
+  Value one = constant(x, 1), half = constant(x, 0.5), zero = constant(x, 0);
+  Value reflects = b_.CreateFCmpOLT(x, half), z = b_.CreateSelect(reflects, b_.CreateFSub(one, x), x);
+  Value inverse = b_.CreateFDiv(one, z);
+  Value sum = b_.CreateFDiv(poly(inverse, kLanczosTop64), poly(inverse, kLanczosBottom64));
+  constexpr double kShift = 6.024680040776729583740234375 - 0.5;
+  Value slope = b_.CreateFSub(log(b_.CreateFAdd(z, constant(x, kShift))), one);
+  Value right = fma(b_.CreateFSub(z, half), slope, log(sum));
+  Value rest = abs(b_.CreateFSub(x, round_even(x)));
+  Value wave = b_.CreateFMul(abs(sin(b_.CreateFMul(rest, constant(x, M_PI)))), constant(x, M_1_PI));
+  wave = b_.CreateSelect(b_.CreateFCmpOLT(rest, constant(x, 0x1p-27)), rest, wave);
+  Value left = b_.CreateFNeg(b_.CreateFAdd(log(wave), right));
+  Value y = b_.CreateSelect(reflects, left, right);
+  Value infinity = constant(x, std::numeric_limits<double>::infinity());
+  Value is_pole = b_.CreateAnd(b_.CreateFCmpOLE(x, zero), b_.CreateFCmpOEQ(rest, zero));
+  y = b_.CreateSelect(b_.CreateOr(is_pole, b_.CreateFCmpOEQ(abs(x), infinity)), infinity, y);
+  Value is_root = b_.CreateOr(b_.CreateFCmpOEQ(x, one), b_.CreateFCmpOEQ(x, constant(x, 2)));
+  return b_.CreateSelect(is_root, zero, y);
 }
 
 // ---- powers

@@ -2,8 +2,8 @@
 // Scalar operations on values and vectors -> LLVM IR, inline, for float and double at any vector width.
 //
 // Every function is within 2 ulp of the exact result over its whole domain (tests/codegen/math_test.cpp
-// sweeps each), keeps NaN, infinities, denormals and signed zeros, and has no table and no call on its hot
-// path. How:
+// sweeps each; a double's lgamma within 8, of its own or of what it is the difference of), keeps NaN,
+// infinities, denormals and signed zeros, and has no table and no call on its hot path. How:
 //   float   evaluated in float where that is fast and accurate enough (exp, log, tanh, erf, sin, cos,
 //           sigmoid); the rare rest is evaluated in double and rounded once.
 //   double  argument reduction with fma and a compensated tail, then a polynomial.
@@ -86,6 +86,9 @@ class Math : public Arithmetic {
   Value atanh(Value x) const;
   Value erf(Value x) const;
   Value erfc(Value x) const;
+  Value erfcx(Value x) const;
+  Value erfinv(Value x) const;
+  Value lgamma(Value x) const;
   Value sigmoid(Value x) const;
   Value rsqrt(Value x) const;
   Value pow(Value x, Value y) const;
@@ -115,6 +118,7 @@ class Math : public Arithmetic {
   Value far_trig(Value x, Value near, const char* helper) const;
   Value atan_ratio(Value num, Value den) const;  // both >= 0
   Value asin_tail(Value z) const;                // (asin(sqrt z)/sqrt z - 1)
+  Split erfc_factor(Value a) const;              // (1 + 2a) e^(a^2) erfc(a) for 0 <= a <= 28, double
   Value erfc_scaled(Value a) const;              // erfc(a) for a >= 0, double
   Split log2_split(Value x) const;
   Split two_sum(Value a, Value b) const;

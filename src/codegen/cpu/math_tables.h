@@ -70,5 +70,43 @@ constexpr double kErfc64[] = {
     0x1.3be068698b9ccp-13,  -0x1.9959f4cc5a01cp-16, -0x1.788ca4d342b82p-17, 0x1.7f2d5af276b00p-18,
     0x1.3b713b970cad2p-22,  -0x1.bb2bbabb02ec5p-21, 0x1.40eafd5947706p-24,  0x1.d8b4353ca5555p-24,
     -0x1.353a87be1712dp-26, -0x1.e432644b5660ap-27, 0x1.00cd8e2f991c3p-29,  0x1.5b62d008c2d94p-30};
+// erfinv(x)/x in w = -log(1 - x^2), w <= 2 (2^-63.9)
+constexpr double kErfinvNear64[] = {0x1.c5bf891b4ef6bp-1,   0x1.db29fb2fee5e4p-3,   0x1.7a72e72c1ed4fp-7,
+                                    -0x1.3211025df9e41p-9,  -0x1.0c86b85d02281p-13, 0x1.87014e5c370fdp-15,
+                                    0x1.0f1e4af976dfcp-19,  -0x1.0fce4483bdf40p-20, -0x1.40570517893e5p-25,
+                                    0x1.877ecd5bc3905p-26,  0x1.a2fbc89272666p-31,  -0x1.249566c5568a9p-31,
+                                    -0x1.63c5fc2809a23p-37, 0x1.325f46c09a365p-37,  0x1.0cb94dbbabce6p-39,
+                                    -0x1.b596d3fa28467p-41, 0x1.a542f2acc737fp-44,  -0x1.2c9ce81d700b0p-48};
+// the same in w - 4, 2 <= w <= 6.25 (2^-58.9)
+constexpr double kErfinvMiddle64[] = {0x1.dbd8f2aa5c9c3p+0,   0x1.d3ab9f0b4f5c4p-3,  -0x1.d93d4855e9d2fp-8,
+                                      -0x1.abc2a49f86b8fp-13, 0x1.f29c0ddb922d4p-14, -0x1.044d06225b776p-16,
+                                      0x1.0535e24753e44p-21,  0x1.7ca0c4b9f8a03p-23, -0x1.1f378c6bc421bp-25,
+                                      0x1.fc89cb49d3267p-30,  0x1.3ff3918dc1b3bp-32, -0x1.3b9e2eead2df1p-34,
+                                      0x1.70e3bb5229c92p-38,  0x1.063480a7ea2dfp-41, -0x1.5aaa9424d66dfp-43,
+                                      0x1.f25f888f82b10p-47,  0x1.91e518e577318p-51, -0x1.87f4463b360b1p-52,
+                                      0x1.2187395ece11ap-55,  0x1.3647282bb4beap-59, -0x1.2a1f0e86a04cdp-61};
+// the same in s - 3.25, s = sqrt(w), 2.49 <= s <= 4 (2^-51)
+constexpr double kErfinvFar64[] = {0x1.8abcc380d5a48p+1,  0x1.0158a6d641d33p+0,   0x1.5ffcfe5b6bc8dp-8,
+                                   -0x1.ebadabb849468p-9, 0x1.468eeca913dfep-9,   -0x1.ba9241422c0a6p-10,
+                                   0x1.f3cc549dddd24p-11, -0x1.7448a5c570fcap-12, 0x1.932dfea4dd777p-16,
+                                   0x1.1e6805110c456p-14, -0x1.8cf1fb1615343p-15, 0x1.a2a2103e45a59p-17,
+                                   0x1.88e4e33138fdep-19, -0x1.0d7e1713ddcabp-18, 0x1.91a711d5f4e27p-20,
+                                   0x1.5be7864baeb78p-26, -0x1.212b573757134p-22, 0x1.82039984512c6p-24};
+// the same in s - 5, 4 <= s <= 6.1 (2^-53)
+constexpr double kErfinvFarthest64[] = {
+    0x1.3664ddd1ad7fbp+2,   0x1.02a30d1fba0fdp+0,   -0x1.22ea5df0998d0p-13, -0x1.c2f36a9c1f3b0p-13,
+    0x1.3ebf4ebf42987p-14,  -0x1.4a34927b8b7aep-16, 0x1.2fbd21de7ab11p-18,  -0x1.0a8f60cbc6e41p-20,
+    0x1.ebcccfd39a5aap-23,  -0x1.22607847b5930p-24, 0x1.f47947bfa3becp-26,  -0x1.04623b269dd19p-26,
+    0x1.065ffc8e6056bp-27,  -0x1.eb9e1c02b695ep-29, 0x1.9ad2e52c51de4p-30,  -0x1.9f3f5afd2cd73p-32,
+    -0x1.a1164f317bdb8p-36, 0x1.fc7320697cfbfp-36};
+// Lanczos' approximation of the gamma function for g = 6.02468..., without its exponential: the quotient of
+// two polynomials of degree 12 in 1/x (the divisor's are Stirling numbers)
+constexpr double kLanczosTop64[] = {0x1.8d44d6a172145p-8,  0x1.0509f77f7c44bp-1,  0x1.38519fe638382p+4,
+                                    0x1.c1f1ce7b3dd77p+8,  0x1.b2bffe5f3508ap+12, 0x1.28df4b04add10p+16,
+                                    0x1.25e073bfd7560p+19, 0x1.a903813d667e3p+21, 0x1.bdba142ce50eap+23,
+                                    0x1.4aa644a98efcep+25, 0x1.4972fed270dcep+26, 0x1.8bf15ec772306p+26,
+                                    0x1.b2298cf4eca2ep+25};
+constexpr double kLanczosBottom64[] = {1,        66,       1925,      32670,     357423,    2637558,
+                                       13339535, 45995730, 105258076, 150917976, 120543840, 39916800};
 
 }  // namespace bolt::codegen::cpu

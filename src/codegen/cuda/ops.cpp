@@ -100,6 +100,9 @@ const char* library_function(ScalarOp op) {
     case ScalarOp::atanh: return "atanh";
     case ScalarOp::erf: return "erf";
     case ScalarOp::erfc: return "erfc";
+    case ScalarOp::erfcx: return "erfcx";
+    case ScalarOp::erfinv: return "erfinv";
+    case ScalarOp::lgamma: return "lgamma";
     case ScalarOp::pow: return "pow";
     case ScalarOp::atan2: return "atan2";
     case ScalarOp::fmod: return "fmod";

@@ -106,6 +106,24 @@ inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __dsub_rn(double a, double b) { return a - b; }
 inline float rsqrtf(float v) { return 1.0f / sqrtf(v); }
 inline double rsqrt(double v) { return 1.0 / sqrt(v); }
+// Functions of CUDA's library that the processor's has not.
+inline double erfcx(double v) {
+  const double z = 0.5 / (v * v);
+  return v < 25 ? exp(v * v) * erfc(v)
+                : M_2_SQRTPI / 2 / v * (1 - z * (1 - 3 * z * (1 - 5 * z * (1 - 7 * z))));
+}
+inline double erfinv(double v) {
+  const double a = fabs(v), w = log1p(-a * a), half = 4.3307 + w / 2;
+  if (!(a < 1)) return a == 1 ? copysign(INFINITY, v) : NAN;
+  double y = sqrt(sqrt(half * half - w / 0.147) - half);
+  for (int i = 0; i < 5; ++i) {
+    const double rest = erfc(y), slope = M_2_SQRTPI * exp(-y * y);
+    y += a < 0.5 ? (a - erf(y)) / slope : log(rest / (1 - a)) * rest / slope;
+  }
+  return copysign(y, v);
+}
+inline float erfcxf(float v) { return static_cast<float>(erfcx(double{v})); }
+inline float erfinvf(float v) { return static_cast<float>(erfinv(double{v})); }
 
 // One thread runs at a time, and gives way where it waits only.
 template <typename T>

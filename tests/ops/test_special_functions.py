@@ -1,0 +1,77 @@
+# tests/ops/test_special_functions.py
+"""Functions of ATen's special module: as exact as eager's, in one kernel with what is around them."""
+
+import pytest
+import torch
+from agree import FLOATS, as_exact, check, lain_otherwise
+
+import torchbolt
+
+special = torch.special
+
+
+@pytest.fixture(autouse=True)
+def seeded():
+    torch.manual_seed(0)
+
+
+EDGES = torch.tensor([0.0, -0.0, 1.0, 2.0, 0.5, 8.0, 10.0, torch.inf, torch.nan, 1e-3, 25.5, 7.99])
+# Name -> the function and the ends of where it is swept.
+FUNCTIONS = {
+    "lgamma": (torch.lgamma, 0.01, 40), "digamma": (torch.digamma, 0.01, 40), "trigamma": (lambda x: torch.polygamma(1, x), 0.01, 40),
+    "polygamma_0": (lambda x: torch.polygamma(0, x), 0.01, 40), "erfinv": (torch.erfinv, -1, 1),
+    "erfcx": (special.erfcx, -3, 60), "log_ndtr": (special.log_ndtr, -30, 6), "i0": (torch.i0, -30, 30),
+    "i0e": (special.i0e, -60, 60), "i1": (special.i1, -30, 30), "i1e": (special.i1e, -60, 60),
+    "multigammaln": (lambda x: special.multigammaln(x + 1.5, 3), 0.01, 40), "gammaln": (special.gammaln, 0.01, 40),
+    "psi": (special.psi, 0.01, 40), "erfc": (special.erfc, -3, 6),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_as_exact_as_eager(name, dtype):
+    if name in ("erfcx", "log_ndtr") and dtype not in FLOATS[:2]:
+        dtype = FLOATS[0]  # ATen has no kernel of halves
+    function, low, high = FUNCTIONS[name]
+    numbers = low + (high - low) * torch.rand(5, 400, dtype=torch.float64)
+    for _, x in lain_otherwise(numbers.to(dtype)):
+        region = check(lambda x: function(x) * 1, x)
+        assert region["kernels"] <= (2 if dtype == torch.float64 else 1)  # a long series is cut in two
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_at_edges(name, dtype):
+    function = FUNCTIONS[name][0]
+    compiled = torchbolt.compile(lambda x: function(x) * 1)
+    x = torch.cat([EDGES, -EDGES, -torch.rand(20) * 5]).to(dtype)
+    with torch.no_grad():
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), function(x), rtol=2e-4 if dtype == torch.float32 else 1e-9,
+                                       atol=1e-5 if dtype == torch.float32 else 1e-11, equal_nan=True)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv", "i0", "i0e", "i1", "i1e", "log_ndtr", "erfcx"])
+def test_gradients(name):
+    function, low, high = FUNCTIONS[name]
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x: function(x) * 2)
+    x = (low + (high - low) * torch.rand(50)).clamp(-4, 4)
+
+    def gradient(f, dtype=torch.float32):
+        given = x.to(dtype).requires_grad_()
+        return torch.autograd.grad(f(given).square().sum(), given)[0]
+
+    exact = gradient(lambda x: function(x) * 2, torch.float64)
+    for _ in range(3):
+        as_exact(gradient(compiled), gradient(lambda x: function(x) * 2), exact)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_densities():
+    """What distributions are made of."""
+    concentration, rate, x = torch.rand(3, 64) * 4 + 0.1
+    check(lambda a, b, x: torch.distributions.Gamma(a, b, validate_args=False).log_prob(x), concentration, rate, x)
+    check(lambda a, b, x: torch.distributions.Beta(a, b, validate_args=False).log_prob(x / 5), concentration, rate, x)
+    check(lambda a, b: torch.distributions.Beta(a, b, validate_args=False).entropy(), concentration, rate)
+    check(lambda x: torch.distributions.Normal(0.0, 1.0, validate_args=False).icdf(x / 5), x)
