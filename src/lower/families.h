@@ -22,6 +22,8 @@ void add_named_products(Table& t);
 void add_short_formulas(Table& t);
 void add_special_functions(Table& t);
 
+/// Of a batch_norm, and the running statistics that it writes.
+std::vector<Value*> native_batch_norm(Call& c);
 /// Of a pad that continues what is inside: `aten::pad` by its mode.
 std::vector<Value*> bordered_pad(Call& c);
 /// Is an image [N, C, ...] one that is read at places, by what is said above?

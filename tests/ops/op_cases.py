@@ -190,6 +190,8 @@ KNOWN = {
     # The quotient is rounded to sixteen bits before its fraction is cut off; ours is rounded once, at the end.
     # By a denormal number older versions give NaN.
     ("div.trunc_rounding", (torch.bfloat16, torch.float16)),
+    # The sum is rounded at each product of the batch; ours is one product.
+    ("addbmm", (torch.bfloat16, torch.float16)),
     *([("fmod", (torch.bfloat16,)), ("remainder", (torch.bfloat16,))] if torch.__version__ < "2.13" else ()),
 }
 

@@ -143,5 +143,27 @@ def test_a_matrix_by_a_vector_added():
     check(lambda a, b, c: torch.addmv(a, b, c, beta=0.5, alpha=2), a, b, c)
 
 
+def test_places_in_one_line():
+    x, i = torch.randn(3, 4, 2), torch.tensor([[0, 23], [-1, -24]])
+    for _, each in lain_otherwise(x):
+        check(lambda x, i: torch.take(x, i) * 2, each, i)
+    compiled = torchbolt.compile(lambda x, i: torch.take(x, i))
+    for bad in (0, 24, -25):
+        i = torch.tensor([1, bad, 2])
+        if bad == 0:
+            assert torch.equal(compiled(x, i), torch.take(x, i))
+        else:
+            with pytest.raises(IndexError):
+                compiled(x, i)
+
+
+def test_matrices_along_a_diagonal():
+    check(lambda *t: torch.block_diag(*t) + 1, torch.randn(2, 3), torch.randn(4), torch.tensor(2.0), torch.randn(1, 1))
+
+
+def test_each_element_several_times():
+    check(lambda x: torch.repeat_interleave(x, 3) * 2, torch.randn(4, 5))
+
+
 def test_signs():
     check(lambda x: torch.sgn(x), torch.tensor([-2.0, 0.0, 3.0]))

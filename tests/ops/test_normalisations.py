@@ -5,6 +5,7 @@ import itertools
 
 import pytest
 import torch
+import torch.nn.functional as F
 from agree import FLOATS, check, lain_otherwise
 
 aten = torch.ops.aten
@@ -189,3 +190,23 @@ def test_batch_norm_backward(kind, train, types):
     for (name, g), (_, each) in zip(lain_otherwise(torch.randn_like(x)), lain_otherwise(x)):
         for mask in masks(dtype) if name == "dense" else MASKS[:1]:
             check(lambda *a: aten.native_batch_norm_backward(*a, train, 1e-5, mask), g, each, w, mean, var, kept, rstd)
+
+
+def test_batch_norm_in_training_that_nobody_differentiates():
+    """Of a network whose weights follow another's: its statistics move."""
+    for shape in ((6, 3), (6, 3, 5), (4, 3, 5, 5)):
+        x, mean, var = torch.randn(shape), torch.zeros(3), torch.ones(3)
+        w, b = parameters(3, torch.float32)
+        norm = lambda x, m, v, w, b: F.batch_norm(x, m, v, w, b, training=True, momentum=0.2) * 2  # noqa: E731
+        check(norm, x, mean, var, w, b, written=(1, 2))
+        check(lambda x: F.batch_norm(x, None, None, training=True), x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+def test_weights_by_their_norm(dtype):
+    for dim in (0, 2):
+        v = torch.randn(4, 3, 5, dtype=dtype)
+        g = torch.rand([4, 1, 1] if dim == 0 else [1, 1, 5], dtype=dtype) + 0.5
+        check(lambda v, g, dim=dim: aten._weight_norm_interface(v, g, dim), v, g)
+        w, norm = aten._weight_norm_interface(v, g, dim)
+        check(lambda *a, dim=dim: aten._weight_norm_interface_backward(*a, dim), torch.randn_like(w), v, g, norm)

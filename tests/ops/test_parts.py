@@ -62,7 +62,7 @@ def single_calls(function, *arguments):
         "aten::quantile.scalar": lambda a: torch.quantile(a, 0.5),  # looks whether anything is no number
         "aten::max_pool1d": lambda a: F.max_pool1d(a, 2),  # computes by itself where nobody wants gradients
         "aten::linalg_inv": lambda a: torch.linalg.inv(a),  # two calls: one looks at what the other tells
-        "aten::cov": lambda a: torch.corrcoef(a),  # of which the covariances look at weights
+        "aten::cov": lambda a: torch.cov(a, fweights=torch.ones(5, dtype=torch.int64)),  # looks at the weights
     }.items(),
 )
 def test_wholes_where_parts_do_not_say_all(name, function):

@@ -7,6 +7,8 @@ import torch.nn.functional as F
 from agree import FLOATS, check
 from test_windows import by_autograd
 
+import torchbolt
+
 
 @pytest.fixture(autouse=True)
 def seeded():
@@ -27,6 +29,32 @@ def test_einsum(equation, dtype):
     tensors = [torch.randn([SIZES[label] for label in side], dtype=dtype) for side in sides]
     check(lambda *tensors: torch.einsum(equation, *tensors), *tensors)
     check(lambda *tensors: torch.einsum(equation, *(t * 2 for t in tensors)) + 1, *tensors)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_sums_of_products(dtype):
+    x, a, b = (torch.randn(*s, dtype=dtype) for s in ((4, 5), (3, 4, 6), (3, 6, 5)))
+    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2), x, a, b)
+    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0), x[0], a, b)
+    check(lambda a, b: torch.vdot(a, b), a[0, 0], b[0, :, 0])
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+def test_bilinear(dtype):
+    a, b, w, bias = (torch.randn(*s, dtype=dtype) for s in ((3, 2, 4), (3, 2, 5), (6, 4, 5), (6,)))
+    check(lambda a, b, w, bias: F.bilinear(a, b, w, bias), a, b, w, bias)
+    check(lambda a, b, w: F.bilinear(a, b, w), a[0, 0], b[0, 0], w)
+    torchbolt.reset()
+    compiled = torchbolt.compile(F.bilinear)
+    for _ in range(3):
+        mine, theirs = (
+            torch.autograd.grad(f(*given).square().sum(), given)
+            for f in (compiled, F.bilinear)
+            for given in [[t.clone().requires_grad_() for t in (a, b, w, bias)]]
+        )
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+    regions = torchbolt.api.compiled_of(compiled)._regions()
+    assert all(region["extern_calls"] == 0 for region in regions)
 
 
 def test_what_einsum_leaves_to_aten():

@@ -16,9 +16,12 @@ SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-3, 30.0, torch.inf, 
 ONE = {
     "deg2rad": torch.deg2rad, "rad2deg": torch.rad2deg, "isposinf": torch.isposinf, "isneginf": torch.isneginf,
     "angle": torch.angle, "sinc": torch.sinc, "entr": torch.special.entr, "nansum": torch.nansum,
-    "count_nonzero": torch.count_nonzero,
+    "count_nonzero": torch.count_nonzero, "signbit": torch.signbit,
 }  # fmt: skip
-TWO = {"heaviside": torch.heaviside, "xlog1py": torch.special.xlog1py, "logaddexp2": torch.logaddexp2}
+TWO = {
+    "heaviside": torch.heaviside, "xlog1py": torch.special.xlog1py, "logaddexp2": torch.logaddexp2,
+    "hypot": torch.hypot,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("dtype", FLOATS)
@@ -72,6 +75,26 @@ def test_outer_products_onto():
     x, a, b = torch.randn(4, 5), torch.randn(4), torch.randn(5)
     check(lambda x, a, b: torch.addr(x, a, b, beta=0.5, alpha=2), x, a, b)
     check(lambda x, a, b: torch.addr(x, a, b, beta=0), torch.full((4, 5), torch.nan), a, b)
+
+
+def test_the_longest_side_does_not_overflow():
+    check(lambda a, b: torch.hypot(a, b), torch.tensor([1e30, 3e-30, 0.0]), torch.tensor([1e30, 4e-30, -0.0]))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
+def test_one_of_a_few(dtype):
+    x, few = torch.randint(0, 9, (4, 5)).to(dtype), torch.tensor([3, 7, 8]).to(dtype)
+    check(lambda x, few: torch.isin(x, few) & (x > 2), x, few)
+    check(lambda x, few: torch.isin(x, few, invert=True), x, few)
+    check(lambda x: torch.signbit(x - 4), x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+def test_covariances(dtype):
+    x = torch.randn(4, 9).to(dtype)
+    check(lambda x: torch.cov(x) * 1, x)
+    check(lambda x: torch.cov(x[0], correction=0) * 1, x)
+    check(lambda x: torch.corrcoef(x) * 1, x)
 
 
 def test_least_and_most():

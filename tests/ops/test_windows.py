@@ -133,6 +133,24 @@ def test_gradients_of_sizes(dims, name, dtype, aligned):
         check(lambda g: backward(g, size, list(SIZES[dims]), *corners), g, extern=int(smaller))
 
 
+@pytest.mark.parametrize("aligned", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("mode", ["bilinear", "bicubic"])
+def test_sizes_with_antialiasing(mode, dtype, aligned):
+    backward = getattr(aten, f"_upsample_{mode}2d_aa_backward")
+    for size in ((3, 5), (7, 4), (14, 16), (2, 19)):
+        smooth = lambda x: F.interpolate(x, size, mode=mode, align_corners=aligned, antialias=True)  # noqa: E731, B023
+        check(smooth, torch.randn(2, 3, 7, 8, dtype=dtype))
+        g = torch.randn(2, 3, *size, dtype=dtype)
+        check(lambda g: backward(g, list(g.shape[2:]), [2, 3, 7, 8], aligned), g)  # noqa: B023
+    for factor in (0.4, 1.7):
+        by_autograd(lambda x: F.interpolate(x, scale_factor=factor, mode=mode, antialias=True), image(2, 3, 7, 8))  # noqa: B023
+
+
+def test_long_images_with_antialiasing_stay_one_call():
+    check(lambda x: F.interpolate(x, (30, 20), mode="bilinear", antialias=True), image(1, 2, 300, 40), extern=1)
+
+
 def test_gradients_by_factors():
     x = image(2, 3, 7, 8)
     for mode in ("bilinear", "bicubic", "nearest", "nearest-exact"):

@@ -169,6 +169,37 @@ Results tensordot(Call& c) {
   return product ? Results{product->value} : Results{};
 }
 
+/// The product of three tensors, each given as the dimensions that it has not, summed over some: what
+/// bilinear() and its gradients are.
+Results trilinear(Call& c) {
+  Value* const tensors[] = {c.tensor("i1"), c.tensor("i2"), c.tensor("i3")};
+  if (!multiplies(c, {std::begin(tensors), std::end(tensors)})) return {};
+  const char* const lacking[] = {"expand1", "expand2", "expand3"};
+  const auto rank = static_cast<int>(tensors[0]->type.sizes.size() + c.integers(lacking[0]).size());
+  const std::vector<int64_t> sums = c.integers("sumdim");
+  std::vector<Named> named;
+  for (int i = 0; i < 3; ++i) {
+    const std::vector<int64_t> missing = c.integers(lacking[i]);
+    Named& one = named.emplace_back(Named{{&c, tensors[i]}, {}});
+    for (int d = 0; d < rank; ++d)
+      if (std::find(missing.begin(), missing.end(), d) == missing.end()) one.labels.push_back(d);
+    if (one.labels.size() != tensors[i]->type.sizes.size()) return {};
+  }
+  Labels out, of_first;
+  for (int d = 0; d < rank; ++d) {
+    const bool is_summed = std::find(sums.begin(), sums.end(), d) != sums.end();
+    if (!is_summed) out.push_back(d);
+    if ((holds(named[0].labels, d) || holds(named[1].labels, d)) && (!is_summed || holds(named[2].labels, d)))
+      of_first.push_back(d);
+  }
+  for (int d : out)
+    if (!holds(of_first, d) && !holds(named[2].labels, d)) return {};
+  const auto first = contracted(named[0], named[1], of_first);
+  if (!first) return {};
+  const auto all = contracted({*first, of_first}, named[2], out);
+  return all ? Results{all->value} : Results{};
+}
+
 Results outer(Call& c) {
   Value *a = c.tensor("self"), *b = c.tensor("vec2");
   if (a->type.rank() != 1 || b->type.rank() != 1 || a->type.dtype != b->type.dtype) return {};
@@ -180,6 +211,7 @@ Results outer(Call& c) {
 void add_named_products(Table& t) {
   t["aten::einsum"] = {einsum, nullptr};
   t["aten::tensordot"] = {tensordot, nullptr};
+  t["aten::_trilinear"] = {trilinear, nullptr};
   t["aten::outer"] = t["aten::ger"] = {outer, nullptr};
 }
 

@@ -147,8 +147,8 @@ std::vector<Value*> repeat(Call& c) {
 
 std::vector<Value*> repeat_interleave(Call& c) {  // by one number
   Value* x = c.tensor("self");
-  if (!c.has("dim")) return {};
-  int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
+  if (!c.has("dim")) x = c.reshape(x, {x->type.numel()});
+  int64_t dim = c.has("dim") ? Call::wrap(c.integer("dim"), x->type.rank()) : 0;
   Syms split = x->type.sizes, wide;
   split.insert(split.begin() + dim + 1, 1);
   wide = split;
@@ -158,6 +158,38 @@ std::vector<Value*> repeat_interleave(Call& c) {  // by one number
   split.erase(split.begin() + dim + 1);
   split[dim] *= c.sym("repeats");
   return {c.reshape(v, split)};
+}
+
+/// x as one line, read at places that may count from its end.
+std::vector<Value*> take(Call& c) {
+  const Term x{&c, c.tensor("self")};
+  const Sym size = x.value->type.numel();
+  if (size.is_const(0)) return {};
+  const Formula f(c, DType::I64);
+  const Term place = f("index");
+  const Term counted = where(place < 0, place + f.count(size), place);
+  return {c.make(Op::embedding, {x.reshaped({size}).value, counted.value})};
+}
+
+/// Matrices along a diagonal, zeros elsewhere.
+std::vector<Value*> block_diag(Call& c) {
+  const DType t = c.result_dtype();
+  std::vector<Term> blocks;
+  Sym columns = 0;
+  for (Value* v : c.tensors("tensors")) {
+    Syms sizes = v->type.sizes;
+    if (sizes.size() > 2) return {};
+    while (sizes.size() < 2) sizes.insert(sizes.begin(), 1);
+    blocks.push_back({&c, c.reshape(c.cast(v, t), sizes)});
+    columns = columns + sizes[1];
+  }
+  std::vector<Value*> rows;
+  Sym left = 0;
+  for (Term block : blocks) {
+    rows.push_back(placed(block, 1, left, columns).value);
+    left = left + block.sizes()[1];
+  }
+  return {joined(c, std::move(rows), 0)};
 }
 
 std::vector<Value*> roll(Call& c) {
@@ -213,6 +245,8 @@ void add_indexing(Table& t) {
   row(index, {"index.Tensor"});
   row(repeat, {"repeat", "tile"});
   row(repeat_interleave, {"repeat_interleave.self_int"});
+  row(take, {"take"});
+  row(block_diag, {"block_diag"});
   row(roll, {"roll"});
   row(slice_scatter, {"slice_scatter"});
   row(select_scatter, {"select_scatter"});

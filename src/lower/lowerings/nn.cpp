@@ -45,7 +45,9 @@ std::vector<Value*> contraction(Call& c, const char* left, const char* right) {
 std::vector<Value*> matmul(Call& c) { return contraction(c, "self", "other"); }
 std::vector<Value*> mm(Call& c) { return contraction(c, "self", "mat2"); }
 std::vector<Value*> mv(Call& c) { return contraction(c, "self", "vec"); }
-std::vector<Value*> dot(Call& c) { return contraction(c, "self", "tensor"); }
+std::vector<Value*> dot(Call& c) {
+  return contraction(c, "self", c.name() == "aten::vdot" ? "other" : "tensor");
+}
 
 /// The sum as part of the product, which is rounded once with it. No pass may put them together again, since
 /// an addition by itself, of a product that has been rounded, looks the same.
@@ -60,19 +62,36 @@ Value* with_bias(Call& c, Value* product) {
   return c.make(Op::linear, {product->def->operands[0], weight, bias});
 }
 
+// beta * self + alpha * product
+std::vector<Value*> added(Call& c, Value* product) {
+  Value* p = c.times(product, "alpha");
+  if (c.scalar("beta").equal(0)) return {p};
+  return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
+}
+
 // beta * self + alpha * (a @ b)
 std::vector<Value*> add_product(Call& c, const char* left, const char* right) {
   auto product = contraction(c, left, right);
   if (product.empty() || c.tensor("self")->type.dtype != product[0]->type.dtype) return {};
   if (c.rounds_as_eager)
     if (Value* linear = with_bias(c, product[0])) return {linear};
-  Value* p = c.times(product[0], "alpha");
-  if (c.scalar("beta").equal(0)) return {p};
-  return {c.make(Op::add, {p, c.times(c.tensor("self"), "beta")})};
+  return added(c, product[0]);
 }
 std::vector<Value*> addmm(Call& c) { return add_product(c, "mat1", "mat2"); }
 std::vector<Value*> addmv(Call& c) { return add_product(c, "mat", "vec"); }
 std::vector<Value*> baddbmm(Call& c) { return add_product(c, "batch1", "batch2"); }
+
+/// beta * self + alpha * the sum of a batch of products, which is one product: side by side, one below the
+/// other.
+std::vector<Value*> addbmm(Call& c) {
+  const Syms &a = c.sizes("batch1"), &b = c.sizes("batch2");
+  if (c.rounds_as_eager && is_half(c.result_dtype())) return {};  // ATen rounds the sum at each product
+  if (!is_float(c.result_dtype()) || product(a).is_const(0) || product(b).is_const(0)) return {};
+  Value* side_by_side = c.make(Op::permute, {c.tensor("batch1")}, {{"dims", Syms{1, 0, 2}}});
+  Value* sum = c.make(Op::matmul, {c.reshape(side_by_side, {a[1], a[0] * a[2]}),
+                                   c.reshape(c.tensor("batch2"), {b[0] * b[1], b[2]})});
+  return added(c, sum);
+}
 
 Attrs conv_attrs(const std::vector<int64_t>& stride, const std::vector<int64_t>& padding,
                  const std::vector<int64_t>& dilation, bool transposed,
@@ -228,7 +247,8 @@ std::vector<Value*> group_norm(Call& c) {
   return {c.make(Op::group_norm, operands, std::move(attrs))};
 }
 std::vector<Value*> batch_norm(Call& c) {
-  if (c.flag("training") || !c.has("running_mean") || !c.has("running_var")) return {};
+  if (c.flag("training")) return native_batch_norm(c);
+  if (!c.has("running_mean") || !c.has("running_var")) return {};
   std::vector<Value*> operands{c.tensor("input"), c.tensor("running_mean"), c.tensor("running_var")};
   Attrs attrs{{"eps", c.number("eps")}};
   add_affine(c, operands, attrs);
@@ -320,10 +340,11 @@ void add_nn(Table& t) {
   row(matmul, {"matmul"});
   row(mm, {"mm", "bmm"});
   row(mv, {"mv"});
-  row(dot, {"dot"});
+  row(dot, {"dot", "vdot"});
   row(addmm, {"addmm"});
   row(addmv, {"addmv"});
   row(baddbmm, {"baddbmm"});
+  row(addbmm, {"addbmm"});
   row(conv, {"conv1d", "conv2d", "conv3d"});
   row(conv_padded, {"conv1d.padding", "conv2d.padding", "conv3d.padding"});
   row(conv_transpose, {"conv_transpose1d", "conv_transpose2d.input", "conv_transpose3d.input"});

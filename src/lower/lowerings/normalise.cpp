@@ -188,6 +188,28 @@ Results group_norm_backward(Call& c) {
           parameter(all, 2)};
 }
 
+// ---- weights by their norm ----
+
+/// All dimensions but the first or the last, whichever the norm keeps.
+Syms beside(const Term& v, int64_t kept) { return dims_except(Call::wrap(kept, v.rank()), v.rank()); }
+
+Results norm_of_weight(Call& c) {
+  const Formula f(c);
+  const Term v = f("v");
+  if (!f.is_real() || any_empty(v) || c.sizes("g").size() != v.sizes().size()) return {};
+  const Term norm = (v * v).sum(beside(v, c.integer("dim"))).apply(Op::sqrt);
+  return {f.result(v * (f("g") / norm)), f.result(norm, 1)};
+}
+
+Results norm_of_weight_backward(Call& c) {
+  const Formula f(c, compute_type(c.tensor("saved_v")->type.dtype));
+  const Term v = f("saved_v"), g = f("saved_g"), of = f("grad_w");
+  if (!f.is_real() || any_empty(v) || g.rank() != v.rank()) return {};
+  const Term share = 1.0 / f("saved_norms"), along = (of * v).sum(beside(v, c.integer("dim"))) * share;
+  return {c.gives(0) ? f.result(g * share * (of - v * (share * along)), 0) : nullptr,
+          c.gives(1) ? f.result(along, 1) : nullptr};
+}
+
 // ---- over everything but the channels ----
 
 Syms channel_shape(const Term& x) {
@@ -248,13 +270,6 @@ Results batch_norm_in_evaluation(Call& c, const Formula& f, Term x) {
   return out;
 }
 
-Results native_batch_norm(Call& c) {
-  Formula f(c);
-  Term x = f("input");
-  if (!f.is_real() || any_empty(x) || x.rank() < 2) return {};
-  return in_training(c) ? batch_norm_in_training(c, f, x) : batch_norm_in_evaluation(c, f, x);
-}
-
 Results batch_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
   Term x = f("input"), g = f("grad_out");
@@ -274,6 +289,13 @@ Results batch_norm_backward(Call& c) {
 
 }  // namespace
 
+Results native_batch_norm(Call& c) {
+  Formula f(c);
+  Term x = f("input");
+  if (!f.is_real() || any_empty(x) || x.rank() < 2) return {};
+  return in_training(c) ? batch_norm_in_training(c, f, x) : batch_norm_in_evaluation(c, f, x);
+}
+
 void add_normalisations(Table& t) {
   auto row = [&t](Builder b, std::initializer_list<const char*> names) {
     for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
@@ -287,6 +309,8 @@ void add_normalisations(Table& t) {
   row(native_batch_norm, {"native_batch_norm", "_native_batch_norm_legit",
                           "_native_batch_norm_legit.no_stats", "_native_batch_norm_legit_no_training"});
   row(batch_norm_backward, {"native_batch_norm_backward"});
+  row(norm_of_weight, {"_weight_norm_interface"});
+  row(norm_of_weight_backward, {"_weight_norm_interface_backward"});
   t["torchbolt::normalise_again"] = {normalise_again, nullptr};
 }
 

@@ -3,7 +3,9 @@
 //
 // A size that a dimension has already, or a whole multiple that copies, is index arithmetic; the rest is
 // weighted sums, one dimension after the other (taps.h). With antialiasing the windows grow with the scale:
-// these calls stay ATen's.
+// the weights of all places are a matrix, [to, from], by which a dimension is multiplied. Such a product has
+// more terms than the windows, so of longer dimensions the calls stay ATen's.
+#include <algorithm>
 #include <string>
 
 #include "graph/device_facts.h"
@@ -129,6 +131,49 @@ Results upsample_cubic_backward(Call& c) { return upsample_backward(c, Filter::C
 Results upsample_nearest_backward(Call& c) { return upsample_backward(c, Filter::Nearest); }
 Results upsample_nearest_exact_backward(Call& c) { return upsample_backward(c, Filter::NearestExact); }
 
+// ---- with antialiasing ----
+
+constexpr int64_t kLongestProduct = 256;
+
+/// What each place of the operand weighs in each of the result: ATen's filters (cubic: with -0.5), as wide as
+/// the step where the image becomes smaller, by the distance of the middles.
+Term smoothing(const Formula& f, const Scaling& s) {
+  const Term centre = (f.places(s.to, 0, 2).as(f.type()) + 0.5) * s.scale;
+  const Term away = f.places(s.from, 1, 2).as(f.type()) - centre + 0.5;
+  const Term x = abs(away * (1 / std::max(s.scale, 1.0)));
+  Term weight = x;
+  if (s.filter == Filter::Linear) {
+    weight = where(x < 1.0, 1.0 - x, 0.0);
+  } else {
+    const Term near = (x * 1.5 - 2.5) * x * x + 1.0, far = (((x - 5.0) * x + 8.0) * x - 4.0) * -0.5;
+    weight = where(x < 1.0, near, where(x < 2.0, far, 0.0));
+  }
+  return weight / weight.sum({Sym(1)});
+}
+
+Results smoothed(Call& c, Filter filter, bool backward) {
+  const Formula f(c);
+  Term y = f(backward ? "grad_output" : c.has("input") ? "input" : "self");
+  if (!f.is_real() || !has_elements(y.value) || y.rank() != 4) return {};
+  const Syms from = backward ? c.syms("input_size") : y.sizes();
+  const auto each = scalings(c, from, backward ? y.sizes() : resized(c, from), filter, f.type());
+  for (const Scaling& s : each)
+    if (s.from > kLongestProduct) return {};
+  for (size_t d = each.size(); d-- > 0;) {
+    if (each[d].is_same()) continue;
+    const Term weights = smoothing(f, each[d]), right = backward ? weights : permuted(weights, {1, 0});
+    const bool is_last = d + 1 == each.size();
+    if (!is_last) y = permuted(y, {0, 1, 3, 2});
+    y = y.with(Op::matmul, right);
+    if (!is_last) y = permuted(y, {0, 1, 3, 2});
+  }
+  return each.empty() ? Results{} : f.only(y);
+}
+Results smoothed_linear(Call& c) { return smoothed(c, Filter::Linear, false); }
+Results smoothed_cubic(Call& c) { return smoothed(c, Filter::Cubic, false); }
+Results smoothed_linear_backward(Call& c) { return smoothed(c, Filter::Linear, true); }
+Results smoothed_cubic_backward(Call& c) { return smoothed(c, Filter::Cubic, true); }
+
 }  // namespace
 
 void add_resample(Table& t) {
@@ -149,6 +194,10 @@ void add_resample(Table& t) {
   row(upsample_nearest_exact_backward,
       {"_upsample_nearest_exact1d_backward", "_upsample_nearest_exact2d_backward",
        "_upsample_nearest_exact3d_backward"});
+  row(smoothed_linear, {"_upsample_bilinear2d_aa"});
+  row(smoothed_cubic, {"_upsample_bicubic2d_aa"});
+  row(smoothed_linear_backward, {"_upsample_bilinear2d_aa_backward"});
+  row(smoothed_cubic_backward, {"_upsample_bicubic2d_aa_backward"});
 }
 
 }  // namespace bolt::lower

@@ -83,6 +83,37 @@ Results logaddexp2(Call& c) {
   return f.only(where(a.apply(Op::isinf) & (a == b), a, sum));
 }
 
+/// The longer side times a number between 1 and the root of 2, so that no square is too large for its type.
+Results hypot(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term a = abs(f("self")), b = abs(f("other")), longer = larger(a, b), ratio = smaller(a, b) / longer;
+  const Term length = longer * (ratio * ratio + 1.0).apply(Op::sqrt);
+  const Term is_infinite = a.apply(Op::isinf) | b.apply(Op::isinf);
+  return f.only(
+      where(is_infinite, std::numeric_limits<double>::infinity(), where(longer == 0.0, 0.0, length)));
+}
+
+Results signbit(Call& c) {
+  const Term x{&c, c.tensor("self")};
+  if (is_opaque(x.dtype()) || x.dtype() == DType::Bool) return {};
+  return {((is_float(x.dtype()) ? x.number(1).with(Op::copysign, x) : x) < 0).value};
+}
+
+/// Is each element one of a few? Of many, ATen sorts them.
+Results isin(Call& c) {
+  constexpr int64_t kFew = 64;
+  const Term x{&c, c.tensor("elements")}, few{&c, c.tensor("test_elements")};
+  const Sym count = few.value->type.numel();
+  if (x.dtype() != few.dtype() || is_opaque(x.dtype()) || !count.is_const() || count.is_const(0) ||
+      count.value() > kFew)
+    return {};
+  Syms apart = x.sizes();
+  apart.push_back(1);
+  const Term found = (x.reshaped(apart) == few.reshaped({count})).reduced(Op::any, {Sym(x.rank())}, false);
+  return {(c.flag("invert") ? !found : found).value};
+}
+
 /// To so many places behind the point. Halves are rounded at each step by ATen.
 Results round_to_places(Call& c) {
   const DType t = c.result_dtype();
@@ -106,6 +137,20 @@ Results addr(Call& c) {
   if (c.scalar("beta").toDouble() == 0)
     return f.only(product.expanded({rows.sizes()[0], columns.sizes()[0]}));
   return f.only(Term{&c, c.times(f("self").value, "beta")} + product);
+}
+
+/// Of variables as rows. Where observations have weights ATen looks at these.
+Results cov(Call& c) {
+  const Formula f(c);
+  if (!f.is_real() || c.has("fweights") || c.has("aweights") || c.is_symbolic("correction")) return {};
+  const Term given = f("self");
+  const Term x = given.rank() < 2 ? given.reshaped({1, given.value->type.numel()}) : given;
+  const Sym count = x.sizes()[1];
+  if (!count.is_const() || x.value->type.numel().is_const(0)) return {};
+  const auto degrees = static_cast<double>(std::max<int64_t>(count.value() - c.integer("correction"), 0));
+  const Term apart = x - x.mean({1});
+  const Term all = apart.with(Op::matmul, permuted(apart, {1, 0})) / degrees;
+  return f.only(given.rank() < 2 ? all.reshaped({}) : x.sizes()[0].is_const(1) ? all.reshaped({}) : all);
 }
 
 /// The p-norm over these dimensions, which are kept.
@@ -169,6 +214,10 @@ void add_short_formulas(Table& t) {
   row(entropy, {"special_entr"});
   row(xlog1py, {"special_xlog1py"});
   row(logaddexp2, {"logaddexp2"});
+  row(hypot, {"hypot"});
+  row(signbit, {"signbit"});
+  row(isin, {"isin.Tensor_Tensor"});
+  row(cov, {"cov"});
   row(round_to_places, {"round.decimals"});
   row(addr, {"addr"});
   row(renorm, {"renorm"});
