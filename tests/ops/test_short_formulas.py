@@ -97,6 +97,15 @@ def test_covariances(dtype):
     check(lambda x: torch.corrcoef(x) * 1, x)
 
 
+@pytest.mark.parametrize("mode", ["trunc", "floor"])
+def test_whole_numbers_by_one(mode):
+    for dtype in (torch.int64, torch.int32):
+        x = torch.randint(-9, 9, (4, 5)).to(dtype)
+        for by in (3, -2):
+            check(lambda x, by=by: torch.div(x, by, rounding_mode=mode) + 1, x)
+    check(lambda x, y: torch.div(x, y, rounding_mode=mode) + 1, x, x.abs() + 1, extern=1)  # by 0 it would raise
+
+
 def test_least_and_most():
     check(lambda x: torch.aminmax(x, dim=1), torch.randn(4, 7))
     check(lambda x: torch.aminmax(x), torch.tensor([1.0, torch.nan, 2.0]))

@@ -157,10 +157,15 @@ Value* times_reciprocal(const Call& c, DType t) {
   return c.make(Op::mul, {c.operand("self", t), c.scalar_value(reciprocal, t)});
 }
 
+// Integer division by a number that is not zero cannot raise.
+bool divisor_is_safe(Call& c, DType t) {
+  return is_float(t) || (!c.is_tensor("other") && c.scalar("other").toDouble() != 0);
+}
+
 std::vector<Value*> divide(Call& c) {
   if (c.has("rounding_mode")) {
     DType t = *to_bolt(c.promote({"self", "other"}));
-    if (!is_float(t)) return {};  // integer x / 0 raises in eager
+    if (t == DType::Bool || !divisor_is_safe(c, t)) return {};
     Op op = c.text("rounding_mode") == "floor" ? Op::floor_div : Op::trunc_div;
     return {c.make(op, {c.operand("self", t), c.operand("other", t)})};
   }
@@ -169,10 +174,6 @@ std::vector<Value*> divide(Call& c) {
   return {of_two(c, Op::div, t, c.operand("self", t), c.operand("other", t))};
 }
 
-// Integer division by a number that is not zero cannot raise.
-bool divisor_is_safe(Call& c, DType t) {
-  return is_float(t) || (!c.is_tensor("other") && c.scalar("other").toDouble() != 0);
-}
 std::vector<Value*> division_like(Call& c, Op op) {
   DType t = *to_bolt(c.promote({"self", "other"}));
   if (t == DType::Bool || !divisor_is_safe(c, t)) return {};
