@@ -139,7 +139,10 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
   }
   if (staying_.empty()) return results_.reset();
   if (!results_) results_ = device().driver->result_memory(device().device);
-  if (!results_ || !settle()) staying_.clear();
+  if (!results_ || !settle()) return staying_.clear();
+  std::vector<uintptr_t> places;
+  for (const Staying& s : staying_) places.push_back(reinterpret_cast<uintptr_t>(s.place));
+  still_places_ = StillPlaces(std::move(places));
 }
 
 /// What an allocator that had none of the memory yet does for the first requests it need not do again. False:

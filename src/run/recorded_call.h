@@ -20,6 +20,7 @@
 #include "run/attempt.h"
 #include "run/execution.h"
 #include "run/sections.h"
+#include "run/still_places.h"
 
 namespace bolt::run {
 
@@ -129,6 +130,7 @@ class RecordedCall {
   std::vector<GraphPlace> inputs_, placed_, outputs_;
   std::vector<char> collected_;  ///< by output: it does not lie in graphs' memory
   std::vector<Staying> staying_;
+  StillPlaces still_places_;                         ///< of those
   std::vector<device::ResultMemory::Result> kinds_;  ///< of those, as their memory is asked for
   std::vector<size_t> in_use_;
   std::vector<char> written_;  ///< by graph input

@@ -113,7 +113,7 @@ std::optional<std::vector<at::Tensor>> Recordings::run(
   std::vector<char> copied, copied_out;
   {
     const std::lock_guard lock(mutex_);
-    decision = policy_.decide(described(call, *sections, queue->order()));
+    decision = policy_.decide(described(call, *sections, queue->order()), StillPlaces::contain);
     made = made_of(decision);
     if (decision.what == GraphPolicy::Do::record) {
       copied = policy_.copied(decision.slot);

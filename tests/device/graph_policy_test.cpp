@@ -54,14 +54,46 @@ TEST(GraphPolicy, WhatLiesStillAfterAllIsReadInPlaceOnce) {
   decisions(policy, {call({8, 16}), call({8, 24}), call({8, 32})});
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
   const GraphCall still = call({8, 32});
-  std::vector<Do> done = decisions(policy, std::vector<GraphCall>(GraphPolicy::kStillReplays + 2, still));
+  std::vector<Do> done = decisions(policy, std::vector<GraphCall>(GraphPolicy::kLongStill + 2, still));
   EXPECT_EQ(std::ranges::count(done, Do::record), 1);
   EXPECT_EQ(done.back(), Do::replay);
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 0}));
   EXPECT_EQ(policy.decide(call({8, 40})).what, Do::record);
   EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
-  done = decisions(policy, std::vector<GraphCall>(3 * GraphPolicy::kStillReplays, still));
+  done = decisions(policy, std::vector<GraphCall>(3 * GraphPolicy::kLongStill, still));
   EXPECT_EQ(std::ranges::count(done, Do::replay), static_cast<int>(done.size()));
+}
+
+TEST(GraphPolicy, WhatMovesToWhereAGraphMakesItIsReadInPlaceOnce) {
+  GraphPolicy policy(10);
+  const auto is_still = [](uintptr_t address) { return address >= 100; };
+  auto next = [&](uintptr_t address) { return policy.decide(call({8, address}), is_still).what; };
+  EXPECT_EQ(next(16), Do::launch);
+  EXPECT_EQ(next(24), Do::launch);  // it moves, as what nobody has recorded does
+  EXPECT_EQ(next(32), Do::record);
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
+  for (int i = 0; i < GraphPolicy::kStillReplays; ++i) EXPECT_EQ(next(100), Do::replay);
+  EXPECT_EQ(next(100), Do::record);
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 0}));
+  EXPECT_EQ(next(100), Do::replay);
+  EXPECT_EQ(next(200), Do::record);  // which is not where it stays
+  EXPECT_EQ(policy.copied(0), (std::vector<char>{0, 1}));
+
+  GraphPolicy at_once(10);
+  for (uintptr_t address : {16, 24, 100}) at_once.decide(call({8, address}), is_still);
+  EXPECT_EQ(at_once.copied(0), (std::vector<char>{0, 0}));
+  EXPECT_EQ(at_once.decide(call({8, 100}), is_still).what, Do::replay);
+}
+
+TEST(GraphPolicy, ARecordingThatWasRepeatedOftenMayBeMadeAnew) {
+  GraphPolicy policy(40);
+  std::vector<uintptr_t> at(8, 8);
+  for (int i = 0; i < 3; ++i) policy.decide(call(at));
+  for (size_t i = 0; i < at.size(); ++i) {
+    for (int k = 0; k < GraphPolicy::kWorthIt; ++k) EXPECT_EQ(policy.decide(call(at)).what, Do::replay);
+    at[i] = 16;
+    EXPECT_EQ(policy.decide(call(at)).what, Do::record);
+  }
 }
 
 TEST(GraphPolicy, RecordingsOfASlotAreBounded) {

@@ -57,7 +57,7 @@ GraphSections sections_of(const std::vector<GraphStep>& steps) {
   }
 }
 
-GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
+GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call, const IsStill& is_still) {
   Slot* slot = find(call);
   if (!slot) slot = make(call);
   if (!slot) {
@@ -69,11 +69,15 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
   const auto at = static_cast<size_t>(slot - slots_.data());
   slot->used = ++calls_;
   if (slot->given_up) return {Do::launch, at};
-  const bool moved = moves(*slot, call);
-  if (slot->recorded && !moved && !lies_still(*slot, call)) return {Do::replay, at};
+  const bool moved = moves(*slot, call, is_still);
+  if (slot->recorded && !moved && !lies_still(*slot, call, is_still)) {
+    ++slot->replays;
+    return {Do::replay, at};
+  }
   slot->recorded = false;
   slot->addresses = call.addresses;
   if (slot->calls++ < kWatched) return {Do::launch, at};
+  read_where_made(*slot, call, is_still);
   if (auto [why, moving] = obstacle(*slot, call); !why.empty()) {
     // What another program's graph makes lies still as soon as that is recorded, too.
     if (moving && slot->moving_calls++ < kMovingCalls) {
@@ -84,6 +88,7 @@ GraphPolicy::Decision GraphPolicy::decide(const GraphCall& call) {
     return {Do::launch, at, std::move(why)};
   }
   ++slot->recordings;
+  slot->replays = 0;
   slot->recorded = true;
   return {Do::record, at};
 }
@@ -129,38 +134,56 @@ GraphPolicy::Slot* GraphPolicy::make(const GraphCall& call) {
   at->folded = call.folded;
   at->addresses = at->seen = call.addresses;
   at->copied.resize(call.addresses.size());
+  at->settled.resize(call.addresses.size());
   for (size_t i = 0; i < call.result_bytes.size(); ++i)
     at->copied_out.push_back(i >= call.may_stay.size() || !call.may_stay[i]);
   return &*at;
 }
 
+/// What has moved until another program's graph made it need not be copied any more. Whether there is such an
+/// input.
+bool GraphPolicy::read_where_made(Slot& slot, const GraphCall& call, const IsStill& is_still) {
+  bool any = false;
+  for (size_t i = 0; is_still && i < slot.copied.size(); ++i) {
+    if (!slot.copied[i] || slot.settled[i] || !is_still(call.addresses[i])) continue;
+    slot.copied[i] = 0;
+    slot.settled[i] = any = true;
+  }
+  return any;
+}
+
 /// Notes which inputs lie elsewhere than before; whether one does that is read in place.
-bool GraphPolicy::moves(Slot& slot, const GraphCall& call) const {
+bool GraphPolicy::moves(Slot& slot, const GraphCall& call, const IsStill& is_still) const {
   bool any = false;
   for (size_t i = 0; i < call.addresses.size(); ++i) {
     if (slot.copied[i] || slot.addresses[i] == call.addresses[i]) continue;
-    slot.copied[i] = any = true;
+    any = true;
+    if (!slot.settled[i] && is_still && is_still(call.addresses[i]))
+      slot.settled[i] = 1;
+    else
+      slot.copied[i] = 1;
   }
   return any;
 }
 
 /// Copied inputs that have lain still for some replays are read in place from now on: then a graph is
 /// recorded anew.
-bool GraphPolicy::lies_still(Slot& slot, const GraphCall& call) const {
+bool GraphPolicy::lies_still(Slot& slot, const GraphCall& call, const IsStill& is_still) const {
   if (slot.relaxed || slot.recordings >= kRecordings) return false;
   std::vector<char> still = slot.copied;
   for (size_t i = 0; i < still.size(); ++i) still[i] = still[i] && slot.seen[i] == call.addresses[i];
   slot.seen = call.addresses;
   const bool any = std::ranges::any_of(still, [](char c) { return c; });
   slot.still_replays = any ? slot.still_replays + 1 : 0;
-  if (slot.still_replays < kStillReplays) return false;
+  if (slot.still_replays == kStillReplays) return read_where_made(slot, call, is_still);
+  if (slot.still_replays < kLongStill) return false;
   for (size_t i = 0; i < still.size(); ++i)
     if (still[i]) slot.copied[i] = 0;
   return slot.relaxed = true;
 }
 
 GraphPolicy::Obstacle GraphPolicy::obstacle(const Slot& slot, const GraphCall& call) const {
-  if (slot.recordings >= kRecordings) return {"its inputs keep moving in memory"};
+  if (slot.recordings >= kRecordings && slot.replays < kWorthIt) return {"its inputs keep moving in memory"};
   int64_t bytes = 0, copies = copies_, moving = 0;
   for (size_t i = 0; i < slot.copied_out.size(); ++i) {
     if (!slot.copied_out[i] || call.result_bytes[i] == 0) continue;

@@ -5,12 +5,14 @@
 // A graph repeats what it recorded: the same addresses, sizes and numbers. So there is a slot for each set of
 // values, stream and set of folded parameters, and a slot watches a few calls before it records: inputs whose
 // address stayed the same are read where they lie, others are copied to where the graph reads them. One that
-// moves later is copied from then on, by a graph that is recorded anew. One that is copied and lies still
-// after all, as what another program's graph makes does when that is recorded, is read where it lies, once.
+// moves later is copied from then on, by a graph that is recorded anew, unless it has moved to where another
+// program's graph makes it: there it will stay. One that is copied and lies still after all is read where it
+// lies, once.
 // So it is with results: one whose memory somebody still has when the graph is to write there again is copied
 // out from then on.
 //
-// Everything is bounded: the slots, the recordings of a slot, and the bytes that are copied for its sake.
+// Everything is bounded: the slots, the bytes that are copied for a slot's sake, and its recordings, of which
+// none but the first few may be followed by few replays.
 // Past a bound calls are launched one by one, as they would be without graphs, and `why_not` says why.
 //
 // Steps that cannot be part of a graph are launched in between graphs of what lies around them
@@ -21,6 +23,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -76,9 +79,11 @@ class BOLT_API GraphPolicy {
   static constexpr int kFailures = 2;                ///< of a slot, that taught nothing
   static constexpr int kLessons = 6;                 ///< of a slot
   static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
+  static constexpr int kWorthIt = 16;                ///< replays of the last one that make one more worth it
   static constexpr int kMisses = 3;                  ///< of one slot, before all results are copied out
   static constexpr int kMovingCalls = 6;             ///< until what is too large to copy lies still
-  static constexpr int kStillReplays = 4;            ///< in which a copied input lay still
+  static constexpr int kStillReplays = 4;            ///< in which a copied input lay where a graph makes it
+  static constexpr int kLongStill = 32;              ///< in which it lay still anywhere
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
 
   /// `launches`: that graphs take the place of in one call. `copies`: that each replay makes beside those of
@@ -96,7 +101,9 @@ class BOLT_API GraphPolicy {
     size_t slot = kSlots;      ///< kSlots: none, and nothing is kept of this call
     std::string why_not = {};  ///< told once, where launching is for good
   };
-  Decision decide(const GraphCall& call);
+  /// Does another program's graph make something at this address, in each call?
+  using IsStill = std::function<bool(uintptr_t)>;
+  Decision decide(const GraphCall& call, const IsStill& is_still = {});
 
   /// By input: whether the graph of a slot reads a copy.
   const std::vector<char>& copied(size_t slot) const { return slots_[slot].copied; }
@@ -119,7 +126,9 @@ class BOLT_API GraphPolicy {
     int still_replays = 0;             ///< in which a copied input lay still
     bool relaxed = false;              ///< those are read in place: that is tried once
     std::vector<char> copied, copied_out;
+    std::vector<char> settled;  ///< it has moved to where a graph makes it: once
     int calls = 0, recordings = 0, failures = 0, lessons = 0, misses = 0;
+    int replays = 0;       ///< of the last recording
     int moving_calls = 0;  ///< of what is too large to copy
     int64_t used = 0;      ///< at which call last
     bool recorded = false, given_up = false;
@@ -127,8 +136,9 @@ class BOLT_API GraphPolicy {
 
   Slot* find(const GraphCall& call);
   Slot* make(const GraphCall& call);
-  bool moves(Slot& slot, const GraphCall& call) const;
-  bool lies_still(Slot& slot, const GraphCall& call) const;
+  static bool read_where_made(Slot& slot, const GraphCall& call, const IsStill& is_still);
+  bool moves(Slot& slot, const GraphCall& call, const IsStill& is_still) const;
+  bool lies_still(Slot& slot, const GraphCall& call, const IsStill& is_still) const;
   struct Obstacle {
     std::string why;      ///< "": there is none
     bool moving = false;  ///< there might be none if inputs lay still
