@@ -87,18 +87,22 @@ TEST(GraphPolicy, WhatMovesToWhereAGraphMakesItIsReadInPlaceOnce) {
 
 TEST(GraphPolicy, ARecordingThatWasRepeatedOftenMayBeMadeAnew) {
   GraphPolicy policy(40);
-  std::vector<uintptr_t> at(8, 8);
+  std::vector<uintptr_t> at(12, 8);
   for (int i = 0; i < 3; ++i) policy.decide(call(at));
-  for (size_t i = 0; i < at.size(); ++i) {
-    for (int k = 0; k < GraphPolicy::kWorthIt; ++k) EXPECT_EQ(policy.decide(call(at)).what, Do::replay);
-    at[i] = 16;
+  uintptr_t elsewhere = 16;
+  for (size_t moving = 0; moving < at.size(); ++moving) {
+    for (int k = 0; k < GraphPolicy::kWorthIt; ++k) {
+      for (size_t i = 0; i < moving; ++i) at[i] = elsewhere += 8;
+      EXPECT_EQ(policy.decide(call(at)).what, Do::replay);
+    }
+    at[moving] = elsewhere += 8;
     EXPECT_EQ(policy.decide(call(at)).what, Do::record);
   }
 }
 
 TEST(GraphPolicy, RecordingsOfASlotAreBounded) {
-  GraphPolicy policy(20);
-  std::vector<uintptr_t> at(8, 8);
+  GraphPolicy policy(40);
+  std::vector<uintptr_t> at(12, 8);
   for (int i = 0; i < 2; ++i) policy.decide(call(at));
   int recorded = 0;
   std::string why;

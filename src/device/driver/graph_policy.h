@@ -78,7 +78,7 @@ class BOLT_API GraphPolicy {
   static constexpr int kWatched = 2;                 ///< calls before the one that is recorded
   static constexpr int kFailures = 2;                ///< of a slot, that taught nothing
   static constexpr int kLessons = 6;                 ///< of a slot
-  static constexpr int kRecordings = 4;              ///< of one slot: inputs that move make a new one
+  static constexpr int kRecordings = 8;              ///< of one slot: inputs that move make a new one
   static constexpr int kWorthIt = 16;                ///< replays of the last one that make one more worth it
   static constexpr int kMisses = 3;                  ///< of one slot, before all results are copied out
   static constexpr int kMovingCalls = 6;             ///< until what is too large to copy lies still
