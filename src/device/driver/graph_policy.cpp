@@ -145,9 +145,10 @@ GraphPolicy::Slot* GraphPolicy::make(const GraphCall& call) {
 bool GraphPolicy::read_where_made(Slot& slot, const GraphCall& call, const IsStill& is_still) {
   bool any = false;
   for (size_t i = 0; is_still && i < slot.copied.size(); ++i) {
-    if (!slot.copied[i] || slot.settled[i] || !is_still(call.addresses[i])) continue;
+    if (!slot.copied[i] || slot.settled[i] >= kSettles || !is_still(call.addresses[i])) continue;
     slot.copied[i] = 0;
-    slot.settled[i] = any = true;
+    ++slot.settled[i];
+    any = true;
   }
   return any;
 }
@@ -158,8 +159,8 @@ bool GraphPolicy::moves(Slot& slot, const GraphCall& call, const IsStill& is_sti
   for (size_t i = 0; i < call.addresses.size(); ++i) {
     if (slot.copied[i] || slot.addresses[i] == call.addresses[i]) continue;
     any = true;
-    if (!slot.settled[i] && is_still && is_still(call.addresses[i]))
-      slot.settled[i] = 1;
+    if (slot.settled[i] < kSettles && is_still && is_still(call.addresses[i]))
+      ++slot.settled[i];
     else
       slot.copied[i] = 1;
   }

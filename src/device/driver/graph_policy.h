@@ -82,6 +82,7 @@ class BOLT_API GraphPolicy {
   static constexpr int kWorthIt = 16;                ///< replays of the last one that make one more worth it
   static constexpr int kMisses = 3;                  ///< of one slot, before all results are copied out
   static constexpr int kMovingCalls = 6;             ///< until what is too large to copy lies still
+  static constexpr int kSettles = 3;                 ///< of an input, whose maker may be launched in between
   static constexpr int kStillReplays = 4;            ///< in which a copied input lay where a graph makes it
   static constexpr int kLongStill = 32;              ///< in which it lay still anywhere
   static constexpr int64_t kBytesALaunch = 2 << 20;  ///< copying more takes longer than launching
@@ -126,7 +127,7 @@ class BOLT_API GraphPolicy {
     int still_replays = 0;             ///< in which a copied input lay still
     bool relaxed = false;              ///< those are read in place: that is tried once
     std::vector<char> copied, copied_out;
-    std::vector<char> settled;  ///< it has moved to where a graph makes it: once
+    std::vector<char> settled;  ///< so often has it moved to where a graph makes it
     int calls = 0, recordings = 0, failures = 0, lessons = 0, misses = 0;
     int replays = 0;       ///< of the last recording
     int moving_calls = 0;  ///< of what is too large to copy
