@@ -12,7 +12,6 @@ namespace bolt::autograd {
 namespace {
 
 using record::Entry;
-using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
 
@@ -32,18 +31,8 @@ class Copying {
     for (size_t i = 0; i < joint_.backward; ++i)
       if (widens_result(joint_.tape.entries[i])) places.push_back(i);
     if (places.empty()) return;
-    Tape from = record::copy_of(joint_.tape);
-    joint_.tape = record::tensors_alone(from);
-    for (TensorId id : from.inputs) record::add_input(joint_.tape, id);
-    auto next = places.begin();
-    for (size_t i = 0; i < from.entries.size(); ++i) {
-      Entry entry = from.entries[i];
-      if (next != places.end() && *next == i) {
-        entry = of_a_copy(entry);
-        ++next;
-      }
-      record::add_entry(joint_.tape, entry);
-    }
+    record::replace_entries(joint_.tape, places,
+                            [&](const Entry& entry) { record::add_entry(joint_.tape, of_a_copy(entry)); });
     joint_.backward += places.size();
   }
 

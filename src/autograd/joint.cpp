@@ -317,6 +317,13 @@ size_t bytes_reached(const record::TensorInfo& info) {
   return static_cast<size_t>(last + 1) * c10::elementSize(info.dtype);
 }
 
+bool fills_its_memory(const record::TensorInfo& info) {
+  int64_t elements = 1;
+  for (int64_t size : info.sizes) elements *= size;
+  return info.offset == 0 && !record::elements_share_memory(info.sizes, info.strides) &&
+         bytes_reached(info) == static_cast<size_t>(elements) * c10::elementSize(info.dtype);
+}
+
 std::string print(const Joint& joint) {
   record::TapeContext context;
   context.wanted = joint.outputs;

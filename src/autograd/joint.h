@@ -107,6 +107,8 @@ Joint make_joint(const record::Tape& run, const std::vector<record::TensorId>& w
 
 /// How far a tensor reaches into its storage, which has that many bytes at least.
 size_t bytes_reached(const record::TensorInfo& info);
+/// Does it fill its memory from the beginning, in whatever order?
+bool fills_its_memory(const record::TensorInfo& info);
 
 /// As text: that of the tape (record/text.h), with comments that say where the parts begin.
 std::string print(const Joint& joint);

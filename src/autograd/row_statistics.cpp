@@ -19,7 +19,6 @@ namespace bolt::autograd {
 namespace {
 
 using record::Entry;
-using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
 
@@ -57,18 +56,7 @@ class Keeping {
     for (size_t i = 0; i < joint_.backward; ++i)
       if (is_read_back(joint_.tape.entries[i])) places.push_back(i);
     if (places.empty()) return;
-    const Tape from = record::copy_of(joint_.tape);
-    joint_.tape = record::tensors_alone(from);
-    for (TensorId id : from.inputs) record::add_input(joint_.tape, id);
-    auto next = places.begin();
-    for (size_t i = 0; i < from.entries.size(); ++i) {
-      if (next == places.end() || *next != i) {
-        record::add_entry(joint_.tape, from.entries[i]);
-        continue;
-      }
-      add_in_two(from.entries[i]);
-      ++next;
-    }
+    record::replace_entries(joint_.tape, places, [&](const Entry& entry) { add_in_two(entry); });
     joint_.backward += places.size();
   }
 
@@ -110,8 +98,8 @@ class Keeping {
     TensorInfo& made = joint_.tape.tensors[static_cast<size_t>(added)];
     made.sizes[static_cast<size_t>(dim)] = 1;
     made.requires_grad = false;
-    int64_t run = 1;
-    for (size_t d = made.sizes.size(); d-- > 0; run *= made.sizes[d]) made.strides[d] = run;
+    made.strides = record::Dims();
+    for (int64_t stride : c10::contiguous_strides(made.sizes)) made.strides.push_back(stride);
     if (joint_.sizes.empty()) return added;
     Syms sizes = joint_.sizes[static_cast<size_t>(x)];
     if (!sizes.empty()) sizes[static_cast<size_t>(dim)] = Sym(1);

@@ -60,13 +60,9 @@ std::span<Arg> copied(Tape& tape, std::span<const Arg> args) {
   return copy;
 }
 
-/// Does the tensor fill its memory from the beginning, in whatever order? Then another one lies as it does.
+/// Then another one lies as it does.
 bool can_be_handed_on(const TensorInfo& info) {
-  int64_t elements = 1;
-  for (int64_t size : info.sizes) elements *= size;
-  return elements > 0 && info.offset == 0 && !info.zero && info.plain &&
-         !record::elements_share_memory(info.sizes, info.strides) &&
-         bytes_reached(info) == static_cast<size_t>(elements) * c10::elementSize(info.dtype);
+  return bytes_reached(info) > 0 && !info.zero && info.plain && fills_its_memory(info);
 }
 
 /// Does it reduce results to how wrong they are? It is as light as what is known to be light (work.h).

@@ -281,7 +281,7 @@ void Writer::match(TensorId recorded, const at::Tensor& made) {
   if (!fake || !info.plain) refuse("a result that is no plain tensor");
   if (trial_)
     trial_->learn(recorded, made, joint_.tape.tensors[static_cast<size_t>(recorded)]);
-  else if (!lies_as(info, made) && !lay_as_recorded(info, made))
+  else if (!lies_as(info, made) && !take_recorded_layout(info, made))
     refuse(detail::concat("a result is ", made.toString(), made.sizes(), " by ", made.strides(), " (",
                           last_operator(), "), and was ", c10::toString(info.dtype),
                           at::IntArrayRef(info.sizes), " by ", at::IntArrayRef(info.strides)));
@@ -561,19 +561,13 @@ Stack Writer::as_rules_say(const Entry& entry, const Stack& arguments) {
 }
 
 /// The same of what a composite operator gives.
-bool Writer::lay_as_recorded(const TensorInfo& info, const at::Tensor& made) {
+bool Writer::take_recorded_layout(const TensorInfo& info, const at::Tensor& made) {
   Fake* fake = as_fake(made);
   TensorInfo& written = joint_.tape.tensors[static_cast<size_t>(fake->id)];
-  const auto is_dense = [](const TensorInfo& t) {
-    int64_t elements = 1;
-    for (int64_t size : t.sizes) elements *= size;
-    return t.offset == 0 && !record::elements_share_memory(t.sizes, t.strides) &&
-           bytes_reached(t) == static_cast<size_t>(elements) * c10::elementSize(t.dtype);
-  };
   const auto of_its_memory = std::ranges::count(joint_.tape.tensors, written.storage, &TensorInfo::storage);
   if (fake->id < static_cast<TensorId>(run_.tensors.size()) || of_its_memory != 1) return false;
   if (info.dtype != written.dtype || info.device != written.device || info.sizes != written.sizes ||
-      !is_dense(info) || !is_dense(written))
+      !fills_its_memory(info) || !fills_its_memory(written))
     return false;
   fake->set_sizes_and_strides(info.sizes, info.strides, 0);
   written.strides = info.strides;

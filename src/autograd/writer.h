@@ -76,7 +76,7 @@ class Writer final : public Listener {
   Stack as_rules_say(const record::Entry& entry, const Stack& arguments);
   Stack tried_results(record::Entry& entry, const Stack& arguments);
   void lay_as_recorded(const record::Entry& recorded, const Stack& results, const Stack& arguments);
-  bool lay_as_recorded(const record::TensorInfo& info, const at::Tensor& made);
+  bool take_recorded_layout(const record::TensorInfo& info, const at::Tensor& made);
   Stack described(const record::Entry& entry, const Stack& arguments);
   Stack adopted(const Stack& metas, c10::Device device);
   at::Tensor adopted(const at::Tensor& meta, c10::Device device);

@@ -6,6 +6,7 @@
 #include <c10/util/strides.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "record/tape.h"
 
@@ -77,6 +78,23 @@ inline void add_entry(Tape& tape, const Entry& entry) {
       if (info.input < 0 && info.producer < 0) info.producer = index;
     }
   tape.entries.push_back(entry);
+}
+
+/// Writes the tape anew: in the place of the entries at `places`, which are in order, `instead` adds others.
+template <class Instead>
+void replace_entries(Tape& tape, const std::vector<size_t>& places, Instead instead) {
+  const Tape from = copy_of(tape);
+  tape = tensors_alone(from);
+  for (TensorId id : from.inputs) add_input(tape, id);
+  auto next = places.begin();
+  for (size_t i = 0; i < from.entries.size(); ++i) {
+    if (next == places.end() || *next != i) {
+      add_entry(tape, from.entries[i]);
+      continue;
+    }
+    instead(from.entries[i]);
+    ++next;
+  }
 }
 
 }  // namespace bolt::record

@@ -24,15 +24,15 @@ bool lies_as(const at::Tensor& t, const GraphPlace& place) {
   return true;
 }
 
-int64_t dense_bytes(DType dtype, const std::vector<int64_t>& sizes) {
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+}  // namespace
+
+int64_t dense_bytes(DType dtype, const Ints& sizes) {
   int64_t bytes = dtype_bytes(dtype);
   for (int64_t size : sizes) bytes *= size;
   return bytes;
 }
-
-std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
-
-}  // namespace
 
 // ---- places ----
 

@@ -35,6 +35,8 @@ struct GraphedCall {
   const Attempts& attempts;
 };
 
+int64_t dense_bytes(DType dtype, const Ints& sizes);
+
 /// A tensor in graphs' memory.
 struct GraphPlace {
   GraphPlace(size_t index, const at::Tensor& tensor);

@@ -70,8 +70,7 @@ GraphCall Recordings::described(const GraphedCall& call, const Sections& section
     int64_t bytes = 0;
     if (sections.results[i] != Sections::Result::elsewhere) {
       const int b = p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[i].index)].buffer;
-      bytes = dtype_bytes(p_.buffer(b).type.dtype);
-      for (int64_t size : call.shapes->buffers[static_cast<size_t>(b)].sizes) bytes *= size;
+      bytes = dense_bytes(p_.buffer(b).type.dtype, call.shapes->buffers[static_cast<size_t>(b)].sizes);
     }
     out.result_bytes.push_back(bytes);
     out.may_stay.push_back(sections.results[i] == Sections::Result::stays);
