@@ -318,10 +318,7 @@ size_t bytes_reached(const record::TensorInfo& info) {
 }
 
 bool fills_its_memory(const record::TensorInfo& info) {
-  int64_t elements = 1;
-  for (int64_t size : info.sizes) elements *= size;
-  return info.offset == 0 && !record::elements_share_memory(info.sizes, info.strides) &&
-         bytes_reached(info) == static_cast<size_t>(elements) * c10::elementSize(info.dtype);
+  return info.offset == 0 && record::elements_fill_memory(info.sizes, info.strides);
 }
 
 std::string print(const Joint& joint) {

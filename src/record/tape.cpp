@@ -21,6 +21,16 @@ bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
   return false;
 }
 
+bool elements_fill_memory(at::IntArrayRef sizes, at::IntArrayRef strides) {
+  if (elements_share_memory(sizes, strides)) return false;
+  int64_t elements = 1, reach = 1;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    elements *= sizes[i];
+    reach += (sizes[i] - 1) * strides[i];
+  }
+  return elements == 0 || reach == elements;
+}
+
 const std::vector<int>& written_arguments(const Entry& entry) {
   const OperatorFacts& facts = *entry.facts;
   if (facts.written_in_training.empty()) return facts.written;

@@ -125,6 +125,8 @@ bool needs_gradients(const Tape& tape);
 
 /// expand() and overlapping windows: may two elements be one place in memory?
 bool elements_share_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
+/// And none of the memory between the first and the last is anything else's.
+bool elements_fill_memory(at::IntArrayRef sizes, at::IntArrayRef strides);
 
 /// Normalisations write running statistics without a word to whoever looks for writes.
 bool counts_no_write(const Entry& entry);

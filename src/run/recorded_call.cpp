@@ -119,15 +119,31 @@ int RecordedCall::buffer_of(size_t output) const {
   return p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[output].index)].buffer;
 }
 
+/// All of the memory that it lies in, seen in other sizes: memory for the one is memory for the other.
+bool RecordedCall::fills_its_owner(const Shapes& shapes, int buffer) const {
+  auto fills = [&](int b) {
+    const Shapes::OfBuffer& m = shapes.buffers[static_cast<size_t>(b)];
+    return record::elements_fill_memory(m.sizes, m.strides);
+  };
+  auto bytes = [&](int b) {
+    return dense_bytes(p_.buffer(b).type.dtype, shapes.buffers[static_cast<size_t>(b)].sizes);
+  };
+  const int owner = p_.owner(buffer);
+  return shapes.buffers[static_cast<size_t>(buffer)].offset == 0 && bytes(buffer) == bytes(owner) &&
+         fills(buffer) && fills(owner);
+}
+
 /// Outputs that the caller gets where the graphs make them.
 void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<char>& copied_out) {
   for (size_t i = 0; i < sections_->results.size(); ++i) {
     if (sections_->results[i] != Sections::Result::stays || copied_out[i]) continue;
     const Result& want = call.shapes->results[i];
-    const auto b = static_cast<size_t>(buffer_of(i));
+    const int buffer = buffer_of(i);
+    const auto b = static_cast<size_t>(buffer);
     const Shapes::OfBuffer& memory = call.shapes->buffers[b];
     if (memory.sizes != want.sizes || memory.strides != want.strides) continue;
     if (std::ranges::find(want.sizes, 0) != want.sizes.end()) continue;
+    if (p_.owner(buffer) != buffer && !fills_its_owner(*call.shapes, buffer)) continue;
     staying_.push_back({.output = i, .bytes = dense_bytes(p_.plan.buffers[b].type.dtype, want.sizes)});
   }
   // The largest first: what is made anew for the first of many is then what the same requests find later.
@@ -188,11 +204,13 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
   try {
     choose_staying(call, copied_out);
     for (const Staying& s : staying_) {
-      const int b = buffer_of(s.output);
+      const int b = p_.owner(buffer_of(s.output));
+      const Shapes::OfBuffer& lies = call.shapes->buffers[static_cast<size_t>(b)];
+      at::Tensor memory = s.fresh.as_strided(lies.sizes, lies.strides);
       if (p_.buffer(b).owned_by_step)
-        e.memory.place(b, s.fresh);
+        e.memory.place(b, std::move(memory));
       else
-        e.memory.put(b, s.fresh);
+        e.memory.put(b, std::move(memory));
     }
     memory_.push_back(device().driver->reserve(queue, make));
   } catch (const std::exception& error) {

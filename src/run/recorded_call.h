@@ -111,6 +111,7 @@ class RecordedCall {
   bool settle();
   bool lies_elsewhere(const at::Tensor& t) const;
   int buffer_of(size_t output) const;
+  bool fills_its_owner(const Shapes& shapes, int buffer) const;
   void bind(const GraphedCall& call);
   bool capture(size_t section, device::Queue& queue);
   void launch(const Section& section, device::Queue& queue, const Turn& turn);

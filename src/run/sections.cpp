@@ -186,7 +186,7 @@ class Sectioning {
       const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
       const size_t m = memory(b);
       const bool is_first = !given[m]++;
-      const bool stays = is_first && !in_arena(m) && static_cast<size_t>(b) == m && !under_way[m];
+      const bool stays = is_first && !in_arena(m) && !under_way[m];
       out_.results[i] = stays ? Sections::Result::stays : Sections::Result::copied;
       if (!stays) copied_[m] = 1;
     }

@@ -84,6 +84,27 @@ def test_results_that_are_let_go_are_given_where_graphs_make_them():
     assert counts() == (1, 6)
 
 
+def test_a_result_in_other_sizes_than_its_maker_has_is_given_where_graphs_make_it(capfd):
+    """Who multiplies a batch of sequences makes rows, and the caller gets sequences."""
+
+    def function(x):
+        return torch.nn.functional.linear(kernels(x), WEIGHTS[24]), kernels(x).transpose(0, 1)
+
+    compiled = fast(function)
+    places = []
+    with torch.no_grad():
+        for _ in range(8):
+            x = torch.randn(2, 12, 24)
+            first, second = compiled(x)
+            torch.testing.assert_close((first, second), function(x))
+            assert first.stride() == (288, 24, 1) and second.stride() == function(x)[1].stride()
+            places.append(first.data_ptr())
+            del first, second
+    assert len(set(places[3:])) == 1
+    said = [line for line in capfd.readouterr().err.splitlines() if "recorded" in line]
+    assert len(said) == 1 and "0 of 2 outputs" in said[0], said
+
+
 def test_what_another_program_makes_is_read_in_place(capfd):
     """Its results lie elsewhere as soon as they are a graph's, and stay there: nothing is copied meanwhile."""
     first, second = fast(kernels), fast(lambda x: kernels(x) + 1)
