@@ -9,6 +9,9 @@
 
 namespace bolt::graph {
 
+/// So few that libraries pad them (DeviceFacts::pads_channels).
+constexpr int64_t kFewChannels = 4;
+
 struct Convolution {
   const Type* image;
   const Type* weight;

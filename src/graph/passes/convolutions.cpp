@@ -14,14 +14,13 @@
 // fold_batch_norm, which looks for convolutions.
 #include <algorithm>
 
+#include "graph/convolution.h"
 #include "graph/device_facts.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
 
 namespace bolt::graph {
 namespace {
-
-constexpr int64_t kFewChannels = 4;
 
 bool known(const Syms& sizes) {
   return std::all_of(sizes.begin(), sizes.end(), [](Sym s) { return s.is_const(); });

@@ -35,6 +35,8 @@ const std::vector<Pass>& passes() {
        "convolutions that are matrix products: linear; where the library adds it late: bias apart"},
       {"pad_groups", asks_nothing<pad_groups>,
        "convolutions of groups whose width a device has no kernels for: of wider groups"},
+      {"space_to_depth", asks_nothing<space_to_depth>,
+       "convolutions of few channels that step over pixels: of those pixels as channels"},
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
       {"match_gelu", match_gelu, "gelu's approximation written out by hand: gelu"},
       {"fold_masks", asks_nothing<fold_masks>,
@@ -52,11 +54,27 @@ const std::vector<Pass>& passes() {
 // Batch norm is folded and attention matched before decompose takes both apart; what cleans up runs again
 // after it.
 const std::vector<std::string_view>& standard_passes() {
-  static const std::vector<std::string_view> order = {
-      "empty",        "canonicalize", "constant_fold",   "cse",        "fold_batch_norm",
-      "convolutions", "pad_groups",   "match_attention", "match_gelu", "fold_masks",
-      "fuse_linear",  "pad_products", "widen_halves",    "pools",      "decompose",
-      "empty",        "canonicalize", "constant_fold",   "cse",        "dce"};
+  static const std::vector<std::string_view> order = {"empty",
+                                                      "canonicalize",
+                                                      "constant_fold",
+                                                      "cse",
+                                                      "fold_batch_norm",
+                                                      "convolutions",
+                                                      "pad_groups",
+                                                      "space_to_depth",
+                                                      "match_attention",
+                                                      "match_gelu",
+                                                      "fold_masks",
+                                                      "fuse_linear",
+                                                      "pad_products",
+                                                      "widen_halves",
+                                                      "pools",
+                                                      "decompose",
+                                                      "empty",
+                                                      "canonicalize",
+                                                      "constant_fold",
+                                                      "cse",
+                                                      "dce"};
   return order;
 }
 

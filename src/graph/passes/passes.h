@@ -65,6 +65,7 @@ BOLT_API bool match_attention(Graph& g, const PassOptions& options);
 BOLT_API bool match_gelu(Graph& g, const PassOptions& options);
 BOLT_API bool pad_products(Graph& g);
 BOLT_API bool pad_groups(Graph& g);
+BOLT_API bool space_to_depth(Graph& g);
 BOLT_API bool pools(Graph& g);
 BOLT_API bool widen_halves(Graph& g, const PassOptions& options);
 BOLT_API bool fold_masks(Graph& g);
