@@ -29,6 +29,7 @@
 #include "device/cuda_graph.h"
 #include "device/cuda_result_memory.h"
 #include "device/driver/launch.h"
+#include "loops/library_layout.h"
 #include "support/error.h"
 #include "support/parallel.h"
 
@@ -308,11 +309,12 @@ class Cuda final : public DeviceInterface {
     return false;
   }
 
-  /// cuBLASLt's epilogue, where ATen takes it. Measured on an H100: of all sizes less than a kernel behind
-  /// the product, and no further from the exact result.
-  bool ends_in_gelu(const graph::Node& product) const override {
-    const graph::Type& type = product.out()->type;
-    return is_half(type.dtype) && driver::capability(type.device.index) >= 80;
+  /// Epilogues of cuBLASLt and cuDNN, where ATen takes them. Measured on an H100 and an H200: of all sizes
+  /// less than a kernel behind the call, and no further from the exact result.
+  bool ends_in(const graph::Node& call, graph::Op) const override {
+    const graph::Type& type = call.out()->type;
+    if (!is_half(type.dtype) || driver::capability(type.device.index) < 80) return false;
+    return call.op != graph::Op::conv || loops::ends_in_library(call);
   }
 
   /// cuBLAS adds up halves in float32 and stores either.

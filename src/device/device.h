@@ -180,8 +180,8 @@ class DeviceInterface {
   // ---- products of libraries
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
-  /// loops::PlanOptions::ends_in_gelu, of a product on this device.
-  virtual bool ends_in_gelu(const graph::Node& /*product*/) const { return false; }
+  /// loops::PlanOptions::ends_in, of a call on this device.
+  virtual bool ends_in(const graph::Node& /*call*/, graph::Op /*activation*/) const { return false; }
   /// loops::PlanOptions::ends_in_float, of a product on this device.
   virtual bool ends_in_float(const graph::Node& /*product*/) const { return false; }
 

@@ -301,6 +301,11 @@ void conv(ReferenceCall& c) {
         }
       });
   });
+  for (size_t n = 0; n < c.out.cells.size(); ++n) {
+    double& sum = c.out.cells[n].real;
+    if (c.in.size() > 3) sum += c.arg(3).cells[n].real;
+    if (c.node.has_attr("activation")) sum = sum < 0 ? 0 : sum;
+  }
 }
 
 void attention(ReferenceCall& c) {

@@ -323,6 +323,9 @@ Sizes convolved(const NodeInMaking& s) {
       out[i + 2] = floordiv(x[i + 2] + padding[i] + padding_end[i] - reach - Sym(1), stride[i]) + Sym(1);
     }
   }
+  for (size_t i = 0; s.count() > 3 && i < out.size(); ++i)
+    BOLT_CHECK(s.sizes(3).size() == out.size() && !differ(s.sizes(3)[i], out[i]), "conv with ",
+               text(s.sizes(3)), " added");
   return out;
 }
 

@@ -370,7 +370,8 @@ class Chooser {
     if (!alike(n.out())) return;
     for (const auto& v : n.outputs) wish(v.get(), order);
     for (size_t i = 0; i < n.operands.size(); ++i) {
-      if (i > 0 && (n.op == Op::conv || n.op == Op::batch_norm)) break;
+      if (i > 0 && n.op == Op::batch_norm) break;
+      if (n.op == Op::conv && (i == 1 || i == 2)) continue;  // weights and bias
       if (alike(n.operands[i])) wish(n.operands[i], order);
     }
   }

@@ -48,6 +48,20 @@ bool likes_channels_last(const Node& call) {
   return lies.given && suits(*convolution, lies.asked_for);
 }
 
+bool ends_in_library(const Node& convolution) {
+  const auto call = graph::convolution_of(convolution);
+  if (!call || call->backward || call->image->rank() != 4 || !likes_channels_last(convolution)) return false;
+  if (convolution.attr_or<bool>("transposed", false) || convolution.has_attr("padding_end")) return false;
+  // One channel a group takes 20 times as long with an epilogue, some kernels of 7x1 pixels five times, and
+  // channels that are no multiple of 16 bytes up to twice as long.
+  constexpr int64_t kTogether = 8, kMostPixels = 4;
+  const Syms& kernel = call->weight->sizes;
+  if (kernel[2] != kernel[3] || !kernel[2].is_const() || kernel[2].value() > kMostPixels) return false;
+  if (convolution.ints("dilation") != std::vector<int64_t>{1, 1}) return false;
+  const auto is_whole = [](Sym channels) { return channels.is_const() && channels.value() % kTogether == 0; };
+  return !call->is_depthwise() && is_whole(call->image->sizes[1]) && is_whole(call->channels);
+}
+
 bool follows_images(const Node& call) {
   static constexpr std::string_view names[] = {"aten::max_pool2d_with_indices",
                                                "aten::max_pool2d_with_indices_backward",

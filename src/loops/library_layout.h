@@ -11,6 +11,10 @@ namespace bolt::loops {
 /// forward and backward, in cuDNN, or wherever the environment says so (TORCHBOLT_CHANNELS_LAST).
 BOLT_API bool likes_channels_last(const graph::Node& call);
 
+/// Does the library compute a relu of this convolution, with a bias and another image added, in about the
+/// time that it takes without? cuDNN does, of images that it reads as they lie.
+BOLT_API bool ends_in_library(const graph::Node& convolution);
+
 /// Calls of ATen that work on images in any order, and whose results lie as these do.
 bool follows_images(const graph::Node& call);
 

@@ -13,6 +13,7 @@
 #include "loops/cost.h"
 #include "loops/kernel_text.h"
 #include "loops/layout.h"
+#include "loops/library_layout.h"
 #include "loops/normalise.h"
 #include "loops/plan.h"
 #include "support/error.h"
@@ -152,6 +153,11 @@ loops::PlanOptions options_of(const OptOptions& o) {
   if (target != "cuda") options = where_it_lies();
   options.list_key = [](const Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     return on.kind == graph::DeviceKind::CUDA ? codegen::cuda::list_key(kernel, {}, numbers) : std::string();
+  };
+  options.ends_in = [](const graph::Node& call, graph::Op) {
+    const graph::Type& type = call.out()->type;
+    return type.device.kind == graph::DeviceKind::CUDA && is_half(type.dtype) &&
+           (call.op != graph::Op::conv || loops::ends_in_library(call));
   };
   options.ends_in_float = [](const graph::Node& product) {
     return product.out()->type.device.kind == graph::DeviceKind::CUDA;

@@ -18,6 +18,8 @@
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/convolution.h>
 #include <ATen/ops/cudnn_convolution.h>
+#include <ATen/ops/cudnn_convolution_add_relu.h>
+#include <ATen/ops/cudnn_convolution_relu.h>
 #include <ATen/ops/embedding.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/gather.h>
@@ -95,7 +97,32 @@ Tensors matmul(const Node& n, const Tensors& in) {
 bool matmul_into(const Node&, const Tensors& in, const at::Tensor& out) {
   return product_into(in[0], in[1], {}, out);
 }
+bool is_by_cudnn(const Node& n, const Tensors& in) {
+  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
+                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
+  const auto backend =
+      at::native::select_conv_backend(in[0], in[1], {}, c10::fromIntArrayRefSlow(stride),
+                                      c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation),
+                                      false, c10::fromIntArrayRefSlow(more), n.attr<int64_t>("groups"), {});
+  return backend == at::native::ConvBackend::Cudnn;
+}
+/// relu(conv + bias + added), whoever computes it.
+Tensors conv_relu(const Node& n, const Tensors& in) {
+  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
+                             dilation = ints(n, "dilation");
+  const int64_t groups = n.attr<int64_t>("groups");
+  const bool adds = in.size() > 3;
+  if (!is_by_cudnn(n, in)) {
+    at::Tensor sum = at::convolution(in[0], in[1], in[2], stride, padding, dilation, false,
+                                     ints(n, "output_padding"), groups);
+    if (adds) sum.add_(in[3]);
+    return {sum.relu_()};
+  }
+  if (!adds) return {at::cudnn_convolution_relu(in[0], in[1], in[2], stride, padding, dilation, groups)};
+  return {at::cudnn_convolution_add_relu(in[0], in[1], in[3], 1, in[2], stride, padding, dilation, groups)};
+}
 Tensors conv(const Node& n, const Tensors& in) {
+  if (n.has_attr("activation")) return conv_relu(n, in);
   at::Tensor x = in[0];
   std::vector<int64_t> padding = ints(n, "padding");
   if (n.has_attr("padding_end")) {
@@ -111,16 +138,11 @@ Tensors conv(const Node& n, const Tensors& in) {
 bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {
   at::Tensor out = given;
   if (in.size() > 2 || n.has_attr("padding_end") || n.attr<bool>("transposed")) return false;
-  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
-                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
-  const int64_t groups = n.attr<int64_t>("groups");
-  const auto backend = at::native::select_conv_backend(
-      in[0], in[1], {}, c10::fromIntArrayRefSlow(stride), c10::fromIntArrayRefSlow(padding),
-      c10::fromIntArrayRefSlow(dilation), false, c10::fromIntArrayRefSlow(more), groups, {});
-  if (backend != at::native::ConvBackend::Cudnn) return false;
+  if (!is_by_cudnn(n, in)) return false;
   const at::Context& settings = at::globalContext();
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-  at::cudnn_convolution_out(out, in[0], in[1], padding, stride, dilation, groups, settings.benchmarkCuDNN(),
+  at::cudnn_convolution_out(out, in[0], in[1], ints(n, "padding"), ints(n, "stride"), ints(n, "dilation"),
+                            n.attr<int64_t>("groups"), settings.benchmarkCuDNN(),
                             settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
                             settings.allowTF32CuDNN(at::Float32Op::CONV));
   return true;

@@ -6,7 +6,7 @@
 //   ; fold: 1              steps of the fold part
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
 //   ; merges               a library takes products of one operand at once
-//   ; ends in gelu         a library ends products in one
+//   ; ends in activations  libraries end products in a gelu, convolutions in a relu
 //   ; ends in float        a library stores the sums of products of halves as they are
 //   ; numerics: eager      halves are rounded where they are made
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
@@ -29,6 +29,7 @@
 
 #include "loops/arena.h"
 #include "loops/layout.h"
+#include "loops/library_layout.h"
 #include "plan_runner.h"
 
 namespace bolt::loops {
@@ -39,7 +40,7 @@ using graph::HostTensor;
 
 struct Case {
   int kernels = -1, fold = -1;
-  bool epilogues = false, merges = false, gelus = false, floats = false, rounds_as_eager = false;
+  bool epilogues = false, merges = false, activations = false, floats = false, rounds_as_eager = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
   double tolerance = 1e-5;
@@ -66,8 +67,8 @@ Case read_case(const std::filesystem::path& path) {
       c.epilogues = true;
     else if (key == "merges")
       c.merges = true;
-    else if (key == "ends in gelu")
-      c.gelus = true;
+    else if (key == "ends in activations")
+      c.activations = true;
     else if (key == "ends in float")
       c.floats = true;
     else if (key == "numerics")
@@ -156,7 +157,10 @@ TEST_P(PlanFile, RunsAsTheGraph) {
     };
     options.accepts_epilogue = [](const PlannedContraction&, const Kernel&) { return true; };
   }
-  if (c.gelus) options.ends_in_gelu = [](const auto&) { return true; };
+  if (c.activations)
+    options.ends_in = [](const graph::Node& call, graph::Op) {
+      return call.op != graph::Op::conv || ends_in_library(call);
+    };
   if (c.floats) options.ends_in_float = [](const auto&) { return true; };
   if (c.merges) options.merges = [](const auto&) { return true; };
   run_and_compare(c, options, inputs, expected);
