@@ -50,9 +50,10 @@ def test_pointwise_results_come_again():
 
 
 @pytest.mark.parametrize("budget", [None, 0.0])
-def test_statistics_are_kept_where_what_they_normalise_comes_again(budget):
+@pytest.mark.parametrize("kind", ["batch", "group"])
+def test_statistics_are_kept_where_what_they_normalise_comes_again(kind, budget):
     convs = [nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in ((3, 16), (16, 16), (16, 16))]
-    norms = [nn.BatchNorm2d(16) for _ in convs]
+    norms = [nn.BatchNorm2d(16) if kind == "batch" else nn.GroupNorm(4, 16) for _ in convs]
     module = nn.ModuleList([*convs, *norms])
 
     def run(x):
@@ -61,8 +62,9 @@ def test_statistics_are_kept_where_what_they_normalise_comes_again(budget):
         return x.mean()
 
     found = decided_and_checked(run, leaf(8, 3, 32, 32), module=module, budget=budget)
-    assert "native_batch_norm" in found.again
-    assert sum(line.endswith("Float[16]") for line in found.kept if "input" not in line) == 2 * len(norms)
+    assert f"native_{kind}_norm" in found.again
+    statistics = "Float[16]" if kind == "batch" else "Float[8, 4]"
+    assert sum(line.endswith(statistics) for line in found.kept if "input" not in line) == 2 * len(norms)
 
 
 def test_products_convolutions_attention_and_draws_do_not():

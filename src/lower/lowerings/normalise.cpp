@@ -163,6 +163,19 @@ Results native_group_norm(Call& c) {
   return {f.result(y), f.result(m.mean.reshaped(kept), 1), f.result(m.rstd.reshaped(kept), 2)};
 }
 
+/// The first result of the above, as it was computed (autograd/normalise_again.h).
+Results normalise_groups_again(Call& c) {
+  Formula f(c, compute_type(c.tensor("input")->type.dtype));
+  Term x = f("input");
+  if (any_empty(x) || x.rank() < 2) return {};
+  const Syms split = in_groups(c, x);
+  Syms kept(split.size(), Sym(1));
+  kept[0] = split[0], kept[1] = split[1];
+  Term mean = f("mean").reshaped(kept), rstd = f("rstd").reshaped(kept);
+  Term y = affine(c, f, (mean - x.reshaped(split)) * -rstd, group_shape(split));
+  return {f.result(y.reshaped(x.sizes()))};
+}
+
 /// All sums are made of those over a channel's pixels: which are long, lie together or in columns of memory,
 /// and are the parameters' as well.
 Results group_norm_backward(Call& c) {
@@ -248,7 +261,7 @@ Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
   return out;
 }
 
-/// The first result of the above, as it was computed (autograd/normalise_again.h).
+/// As normalise_groups_again, of batches.
 Results normalise_again(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
   Term x = f("input");
@@ -312,6 +325,7 @@ void add_normalisations(Table& t) {
   row(norm_of_weight, {"_weight_norm_interface"});
   row(norm_of_weight_backward, {"_weight_norm_interface_backward"});
   t["torchbolt::normalise_again"] = {normalise_again, nullptr};
+  t["torchbolt::normalise_groups_again"] = {normalise_groups_again, nullptr};
 }
 
 }  // namespace bolt::lower
