@@ -1,5 +1,5 @@
 // lower/families.h
-// Families of rows that share more than the table: who adds them, and which images they take.
+// The families of rows: who adds them, how, and what they share, as which images they take.
 //
 // A read at places that do not follow one another takes an instruction for each element on the processor,
 // where ATen's kernels copy runs. So rows that read images so are for those whose channels lie innermost,
@@ -11,6 +11,14 @@
 
 namespace bolt::lower {
 
+// One file per family adds its rows.
+void add_pointwise(Table& t);
+void add_views(Table& t);
+void add_reductions(Table& t);
+void add_creation(Table& t);
+void add_indexing(Table& t);
+void add_nn(Table& t);
+void add_resample(Table& t);
 void add_borders(Table& t);
 void add_grid_samples(Table& t);
 void add_patches(Table& t);
@@ -21,6 +29,28 @@ void add_distances(Table& t);
 void add_named_products(Table& t);
 void add_short_formulas(Table& t);
 void add_special_functions(Table& t);
+// Of what only occurs below autograd and in backward passes.
+void add_activations(Table& t);
+void add_normalisations(Table& t);
+void add_losses(Table& t);
+void add_movements(Table& t);
+// Of lists of tensors.
+void add_optimizers(Table& t);
+
+/// Adds rows by the names of ATen's operators, with each of the overloads.
+struct RowsByName {
+  Table& table;
+  std::vector<const char*> overloads = {""};
+
+  void operator()(Builder build, const std::vector<std::string>& names) const {
+    add({.build = build}, names);
+  }
+  void operator()(Viewer view, const std::vector<std::string>& names) const { add({.view = view}, names); }
+  void add(const Lowering& row, const std::vector<std::string>& names) const {
+    for (const std::string& name : names)
+      for (const char* overload : overloads) table["aten::" + name + overload] = row;
+  }
+};
 
 /// Of a batch_norm, and the running statistics that it writes.
 std::vector<Value*> native_batch_norm(Call& c);

@@ -164,20 +164,4 @@ std::string functional_name(const c10::OperatorName& name);
 /// Of ATen's own operators. In-place forms have those of the functional ones.
 bool has_row(const c10::OperatorHandle& op);
 
-// One file per family adds its rows.
-void add_pointwise(Table& t);
-void add_views(Table& t);
-void add_reductions(Table& t);
-void add_creation(Table& t);
-void add_indexing(Table& t);
-void add_nn(Table& t);
-void add_resample(Table& t);
-// Of what only occurs below autograd and in backward passes.
-void add_activations(Table& t);
-void add_normalisations(Table& t);
-void add_losses(Table& t);
-void add_movements(Table& t);
-// Of lists of tensors.
-void add_optimizers(Table& t);
-
 }  // namespace bolt::lower

@@ -6,6 +6,7 @@
 #include <numbers>
 
 #include "graph/device_facts.h"
+#include "lower/families.h"
 #include "lower/formula.h"
 #include "record/dropout.h"
 
@@ -281,9 +282,7 @@ std::vector<Value*> dropout_keep(Call& c) {
 }  // namespace
 
 void add_activations(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(sgn, {"sgn"});
   row(threshold, {"threshold"});
   row(threshold_backward, {"threshold_backward"});

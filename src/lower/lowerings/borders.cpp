@@ -158,9 +158,7 @@ std::vector<Value*> bordered_pad(Call& c) {
 }
 
 void add_borders(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(reflection_pad, {"reflection_pad1d", "reflection_pad2d", "reflection_pad3d"});
   row(replication_pad, {"replication_pad1d", "replication_pad2d", "replication_pad3d"});
   row(circular_pad, {"_pad_circular"});

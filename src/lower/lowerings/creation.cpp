@@ -1,5 +1,6 @@
 // lower/lowerings/creation.cpp
 // Rows for tensors made from numbers.
+#include "lower/families.h"
 #include "lower/formula.h"
 #include "record/convert.h"
 
@@ -123,9 +124,7 @@ std::vector<Value*> one_hot(Call& c) {
 }  // namespace
 
 void add_creation(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(zeros, {"zeros", "zeros_like", "new_zeros"});
   // Memory as it was holds what nobody may rely on; what is written to all of it leaves nothing to fill.
   row(zeros, {"empty.memory_format", "empty_like", "empty_strided", "empty_permuted", "new_empty",

@@ -78,9 +78,10 @@ Results pairwise_distance(Call& c) {
 }  // namespace
 
 void add_distances(Table& t) {
-  t["aten::cdist"] = t["aten::_cdist_forward"] = {cdist, nullptr};
-  t["aten::pairwise_distance"] = {pairwise_distance, nullptr};
-  t["aten::_euclidean_dist"] = {euclidean, nullptr};
+  const RowsByName row{t};
+  row(cdist, {"cdist", "_cdist_forward"});
+  row(pairwise_distance, {"pairwise_distance"});
+  row(euclidean, {"_euclidean_dist"});
 }
 
 }  // namespace bolt::lower

@@ -209,10 +209,11 @@ Results outer(Call& c) {
 }  // namespace
 
 void add_named_products(Table& t) {
-  t["aten::einsum"] = {einsum, nullptr};
-  t["aten::tensordot"] = {tensordot, nullptr};
-  t["aten::_trilinear"] = {trilinear, nullptr};
-  t["aten::outer"] = t["aten::ger"] = {outer, nullptr};
+  const RowsByName row{t};
+  row(einsum, {"einsum"});
+  row(tensordot, {"tensordot"});
+  row(trilinear, {"_trilinear"});
+  row(outer, {"outer", "ger"});
 }
 
 }  // namespace bolt::lower

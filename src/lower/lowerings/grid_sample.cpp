@@ -229,10 +229,10 @@ Results affine_grid_backward(Call& c) {
 }  // namespace
 
 void add_grid_samples(Table& t) {
-  for (const char* name : {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"})
-    t["aten::" + std::string(name)] = {grid_sampler, nullptr};
-  t["aten::affine_grid_generator"] = {affine_grid, nullptr};
-  t["aten::affine_grid_generator_backward"] = {affine_grid_backward, nullptr};
+  const RowsByName row{t};
+  row(grid_sampler, {"grid_sampler", "grid_sampler_2d", "grid_sampler_3d"});
+  row(affine_grid, {"affine_grid_generator"});
+  row(affine_grid_backward, {"affine_grid_generator_backward"});
 }
 
 }  // namespace bolt::lower

@@ -233,9 +233,7 @@ std::vector<Value*> select_scatter(Call& c) {
 }  // namespace
 
 void add_indexing(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(cat, {"cat", "concat", "concatenate"});
   row(stack, {"stack"});
   row(pad, {"pad", "constant_pad_nd"});

@@ -4,6 +4,7 @@
 // A loss over classes picks one number of each row: of the logits, not of their softmax, which is then stored
 // nowhere however many classes there are. It is top-first, (x[label] - max) - log(sum(exp(x - max))), as
 // ATen's log_softmax: max + log(...) first would lose the digits of small losses of large logits.
+#include "lower/families.h"
 #include "lower/formula.h"
 
 namespace bolt::lower {
@@ -247,9 +248,7 @@ Results cross_entropy(Call& c) {
 }  // namespace
 
 void add_losses(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(mse, {"mse_loss"});
   row(mse_backward, {"mse_loss_backward"});
   row(l1, {"l1_loss"});

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "graph/device_facts.h"
+#include "lower/families.h"
 #include "lower/slides.h"
 
 namespace bolt::lower {
@@ -333,9 +334,7 @@ Results unfold_backward(Call& c) {
 }  // namespace
 
 void add_movements(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(slice_backward, {"slice_backward"});
   row(select_backward, {"select_backward"});
   row(diagonal_backward, {"diagonal_backward"});

@@ -3,6 +3,7 @@
 #include <c10/util/ArrayRef.h>
 
 #include "graph/device_facts.h"
+#include "lower/families.h"
 #include "lower/formula.h"
 #include "record/convert.h"
 
@@ -333,9 +334,7 @@ std::vector<Value*> adaptive_avg_pool(Call& c) {
 }  // namespace
 
 void add_nn(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(linear, {"linear"});
   row(matmul, {"matmul"});
   row(mm, {"mm", "bmm"});

@@ -11,6 +11,7 @@
 // digits where the mean is large.
 #include <limits>
 
+#include "lower/families.h"
 #include "lower/formula.h"
 
 namespace bolt::lower {
@@ -310,9 +311,7 @@ Results native_batch_norm(Call& c) {
 }
 
 void add_normalisations(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(native_layer_norm, {"native_layer_norm"});
   row(layer_norm_backward, {"native_layer_norm_backward"});
   row(native_rms_norm, {"_fused_rms_norm"});

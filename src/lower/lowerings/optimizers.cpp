@@ -7,6 +7,7 @@
 // order of the schema: a value for each tensor, nullptr where it stays as it is.
 #include <utility>
 
+#include "lower/families.h"
 #include "lower/formula.h"
 
 namespace bolt::lower {
@@ -182,15 +183,14 @@ Results update_scale(Call& c) {
 }  // namespace
 
 void add_optimizers(Table& t) {
-  auto row = [&t](Builder b, const std::string& name) {
-    t["aten::" + name] = t["aten::" + name + ".tensor_lr"] = {b, nullptr};
-  };
-  row(adam, "_fused_adam_");
-  row(adamw, "_fused_adamw_");
-  row(sgd, "_fused_sgd_");
-  row(adagrad, "_fused_adagrad_");
-  t["aten::_amp_foreach_non_finite_check_and_unscale_"] = {unscale, nullptr};
-  t["aten::_amp_update_scale_"] = {update_scale, nullptr};
+  const RowsByName row{t, {"", ".tensor_lr"}};
+  row(adam, {"_fused_adam_"});
+  row(adamw, {"_fused_adamw_"});
+  row(sgd, {"_fused_sgd_"});
+  row(adagrad, {"_fused_adagrad_"});
+  const RowsByName scaler_row{t};
+  scaler_row(unscale, {"_amp_foreach_non_finite_check_and_unscale_"});
+  scaler_row(update_scale, {"_amp_update_scale_"});
 }
 
 }  // namespace bolt::lower

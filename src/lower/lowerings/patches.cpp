@@ -55,8 +55,9 @@ Results col2im(Call& c) {
 }  // namespace
 
 void add_patches(Table& t) {
-  t["aten::im2col"] = {im2col, nullptr};
-  t["aten::col2im"] = {col2im, nullptr};
+  const RowsByName row{t};
+  row(im2col, {"im2col"});
+  row(col2im, {"col2im"});
 }
 
 }  // namespace bolt::lower

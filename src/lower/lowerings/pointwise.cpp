@@ -6,7 +6,7 @@
 
 #include "graph/device_facts.h"
 #include "graph/pointwise.h"
-#include "lower/lowering.h"
+#include "lower/families.h"
 #include "record/convert.h"
 #include "support/error.h"
 #include "support/text.h"
@@ -372,9 +372,7 @@ void add_pointwise(Table& t) {
     if (r.operands == 2 && name.find('.') == std::string::npos)
       for (const char* overload : {".Tensor", ".Scalar"}) t[name + overload] = {binary, nullptr};
   }
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(add, {"add.Tensor", "add.Scalar"});
   row(sub, {"sub.Tensor", "sub.Scalar", "subtract.Tensor", "subtract.Scalar"});
   row(rsub, {"rsub.Tensor", "rsub.Scalar"});

@@ -197,9 +197,7 @@ Results avg_pool_backward(Call& c) {
 }  // namespace
 
 void add_pools(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(max_pool_with_places,
       {"max_pool1d_with_indices", "max_pool2d_with_indices", "max_pool3d_with_indices"});
   row(adaptive_max_pool, {"adaptive_max_pool1d", "adaptive_max_pool2d", "adaptive_max_pool3d"});

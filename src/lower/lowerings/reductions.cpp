@@ -4,7 +4,7 @@
 #include <cmath>
 #include <numeric>
 
-#include "lower/lowering.h"
+#include "lower/families.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -158,9 +158,7 @@ std::vector<Value*> vector_norm(Call& c) {
 }  // namespace
 
 void add_reductions(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(sum, {"sum", "sum.dim_IntList"});
   row(prod, {"prod", "prod.dim_int"});
   row(mean, {"mean", "mean.dim"});

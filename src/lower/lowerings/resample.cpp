@@ -9,6 +9,7 @@
 #include <string>
 
 #include "graph/device_facts.h"
+#include "lower/families.h"
 #include "lower/taps.h"
 
 namespace bolt::lower {
@@ -177,10 +178,7 @@ Results smoothed_cubic_backward(Call& c) { return smoothed(c, Filter::Cubic, tru
 }  // namespace
 
 void add_resample(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names)
-      t["aten::" + std::string(n)] = t["aten::" + std::string(n) + ".vec"] = {b, nullptr};
-  };
+  const RowsByName row{t, {"", ".vec"}};
   row(upsample_linear, {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"});
   row(upsample_cubic, {"upsample_bicubic2d"});
   row(upsample_nearest, {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d"});

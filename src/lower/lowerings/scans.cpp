@@ -106,9 +106,7 @@ Results searchsorted(Call& c) {
 }  // namespace
 
 void add_scans(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(cumsum, {"cumsum"});
   row(cumprod, {"cumprod"});
   row(logcumsumexp, {"logcumsumexp"});

@@ -352,9 +352,7 @@ Results histc(Call& c) {
 }  // namespace
 
 void add_scatters(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(scatter, {"scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce"});
   row(scatter_add, {"scatter_add"});
   row(scatter_reduce, {"scatter_reduce.two"});

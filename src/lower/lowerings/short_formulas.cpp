@@ -201,9 +201,7 @@ Results cross(Call& c) {
 }  // namespace
 
 void add_short_formulas(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(heaviside, {"heaviside"});
   row(to_radians, {"deg2rad"});
   row(to_degrees, {"rad2deg"});

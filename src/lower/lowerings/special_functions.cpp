@@ -182,9 +182,7 @@ Results log_ndtr(Call& c) {
 }  // namespace
 
 void add_special_functions(Table& t) {
-  auto row = [&t](Builder b, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {b, nullptr};
-  };
+  const RowsByName row{t};
   row(i0, {"i0", "special_i0"});
   row(i0e, {"special_i0e"});
   row(i1, {"special_i1"});

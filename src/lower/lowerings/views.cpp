@@ -6,7 +6,7 @@
 #include <numeric>
 
 #include "graph/op_rules.h"
-#include "lower/lowering.h"
+#include "lower/families.h"
 #include "support/error.h"
 #include "support/size_demand.h"
 #include "support/symbols.h"
@@ -476,15 +476,13 @@ std::vector<Value*> keep_of_piece(Call& c) {
 }  // namespace
 
 void add_views(Table& t) {
-  auto row = [&t](Viewer v, std::initializer_list<const char*> names) {
-    for (const char* n : names) t["aten::" + std::string(n)] = {nullptr, v};
-  };
+  const RowsByName row{t};
   row(view, {"view", "_unsafe_view", "_reshape_alias"});
   row(view_as, {"view_as"});
-  t["aten::reshape"] = {.view = view, .copies = true};
-  t["aten::reshape_as"] = {.view = view_as, .copies = true};
-  t["aten::ravel"] = {.view = ravel, .copies = true};
-  t["aten::flatten.using_ints"] = {.view = flatten, .copies = true};
+  row.add({.view = view, .copies = true}, {"reshape"});
+  row.add({.view = view_as, .copies = true}, {"reshape_as"});
+  row.add({.view = ravel, .copies = true}, {"ravel"});
+  row.add({.view = flatten, .copies = true}, {"flatten.using_ints"});
   row(as_strided, {"as_strided"});
   row(unflatten, {"unflatten.int"});
   row(squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
@@ -494,7 +492,7 @@ void add_views(Table& t) {
                  "resolve_conj", "resolve_neg"});
   t["torchbolt::keep"] = {keep, nullptr};
   t["torchbolt::keep_of_piece"] = {keep_of_piece, nullptr};
-  t["aten::detach"] = {.view = identity, .detaches = true};
+  row.add({.view = identity, .detaches = true}, {"detach"});
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
   row(swapaxes, {"swapaxes"});
