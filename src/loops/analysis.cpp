@@ -95,4 +95,10 @@ std::vector<bool> used_across_reduction(const Kernel& k) {
   return across;
 }
 
+std::vector<bool> taken_by_stores(const Kernel& k) {
+  std::vector<bool> taken(k.exprs.size(), false);
+  for (const Store& s : k.stores) each_operand(s, [&](ExprId a) { taken[static_cast<size_t>(a)] = true; });
+  return taken;
+}
+
 }  // namespace bolt::loops

@@ -35,4 +35,17 @@ BOLT_API std::vector<int> reduction_levels(const Kernel& k, const std::vector<Ex
 /// not wait for (the loads of softmax)? Those are kept for the row or computed again.
 BOLT_API std::vector<bool> used_across_reduction(const Kernel& k);
 
+/// Which expressions the stores take.
+BOLT_API std::vector<bool> taken_by_stores(const Kernel& k);
+
+/// Of the marked expressions, marks all that they are made of. What is `given` is not made here: its operands
+/// are left out.
+template <typename Given>
+std::vector<bool> with_operands(const Kernel& k, std::vector<bool> marked, Given&& given) {
+  for (size_t i = k.exprs.size(); i-- > 0;)
+    if (marked[i] && !given(static_cast<ExprId>(i)))
+      each_operand(k.exprs[i], [&](ExprId a) { marked[static_cast<size_t>(a)] = true; });
+  return marked;
+}
+
 }  // namespace bolt::loops

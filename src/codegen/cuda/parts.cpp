@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "loops/analysis.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 
@@ -184,6 +185,12 @@ class Splitter {
  private:
   const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
   bool known(ExprId id) const { return known_[static_cast<size_t>(id)] >= 0; }
+  /// Marks by expression.
+  std::vector<bool> only(const std::vector<ExprId>& ids) const {
+    std::vector<bool> marked(k_.exprs.size(), false);
+    for (ExprId id : ids) marked[static_cast<size_t>(id)] = true;
+    return marked;
+  }
 
   Part whole() const {
     Part p{k_, {}};
@@ -194,11 +201,9 @@ class Splitter {
   /// Reductions still to be made that wait for no other, over the dimensions of the first. Sets `several_`
   /// where others run over other dimensions.
   std::vector<ExprId> next_group() {
-    std::vector<char> live(k_.exprs.size(), 0), waits(k_.exprs.size(), 0);
-    auto mark = [&](ExprId id) { live[static_cast<size_t>(id)] = 1; };
-    for (const loops::Store& s : k_.stores) each_operand(s, mark);
-    for (size_t i = k_.exprs.size(); i-- > 0;)
-      if (live[i] && !known(static_cast<ExprId>(i))) each_operand(k_.exprs[i], mark);
+    const std::vector<bool> live =
+        loops::with_operands(k_, loops::taken_by_stores(k_), [&](ExprId id) { return known(id); });
+    std::vector<char> waits(k_.exprs.size(), 0);
     std::vector<ExprId> group;
     several_ = false;
     pending_ = 0;
@@ -446,11 +451,10 @@ class Splitter {
   Stores ending(const std::vector<ExprId>& group) const {
     if (pending_ != group.size()) return {};
     const uint32_t reduced = expr(group[0]).reduce_dims;
-    std::vector<char> waits(k_.exprs.size(), 0);  // for a result of the group
-    for (ExprId id : group) waits[static_cast<size_t>(id)] = 1;
+    std::vector<bool> waits = only(group);  // for a result of the group
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       if (waits[i] || known(static_cast<ExprId>(i))) continue;
-      each_operand(k_.exprs[i], [&](ExprId a) { waits[i] |= waits[static_cast<size_t>(a)]; });
+      each_operand(k_.exprs[i], [&](ExprId a) { waits[i] = waits[i] || waits[static_cast<size_t>(a)]; });
     }
     Stores found{true, {}, {}};
     for (const loops::Store& s : k_.stores) {
@@ -459,7 +463,7 @@ class Splitter {
       bool late = false;
       each_operand(s, [&](ExprId id) {
         dims |= expr(id).dims;
-        late |= waits[static_cast<size_t>(id)] != 0;
+        late |= waits[static_cast<size_t>(id)];
       });
       late |= (dims & reduced) == 0;
       if (late && (dims & reduced)) return {};
@@ -473,10 +477,7 @@ class Splitter {
   /// What the kernel stores of each element anyway, made of more bytes than it has on the way to the group's
   /// results: stored at once, the parts behind read it instead of all that, as a sum of nine places.
   std::vector<const loops::Store*> read_later(const std::vector<ExprId>& group) const {
-    std::vector<char> asked(k_.exprs.size(), 0);
-    for (ExprId id : group) asked[static_cast<size_t>(id)] = 1;
-    for (size_t i = k_.exprs.size(); i-- > 0;)
-      if (asked[i]) each_operand(k_.exprs[i], [&](ExprId a) { asked[static_cast<size_t>(a)] = 1; });
+    const std::vector<bool> asked = loops::with_operands(k_, only(group), [](ExprId) { return false; });
     uint32_t all = 0;
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
       if (!size(d).is_const(1)) all |= 1u << d;
@@ -493,14 +494,13 @@ class Splitter {
   }
   /// That one element of the value is read of.
   int64_t bytes_of_elements(ExprId value, uint32_t all) const {
-    std::vector<char> asked(k_.exprs.size(), 0);
-    asked[static_cast<size_t>(value)] = 1;
+    const auto lies = [&](ExprId id) { return known(id) || lies_[static_cast<size_t>(id)]; };
+    const std::vector<bool> asked = loops::with_operands(k_, only({value}), lies);
     int64_t bytes = 0;
-    for (size_t i = static_cast<size_t>(value) + 1; i-- > 0;) {
+    for (size_t i = 0; i <= static_cast<size_t>(value); ++i) {
       const Expr& e = k_.exprs[i];
-      if (!asked[i] || known(static_cast<ExprId>(i))) continue;
-      if (e.kind == ExprKind::Load && k_.varies(e.index) == all) bytes += dtype_bytes(e.dtype);
-      if (!lies_[i]) each_operand(e, [&](ExprId a) { asked[static_cast<size_t>(a)] = 1; });
+      if (asked[i] && !known(static_cast<ExprId>(i)) && e.kind == ExprKind::Load && k_.varies(e.index) == all)
+        bytes += dtype_bytes(e.dtype);
     }
     return bytes;
   }

@@ -61,7 +61,7 @@ class Planner {
         elements_(element_dims(k, s)),
         follows_(sums_that_follow(k, s)),
         level_(loops::reduction_levels(k, follows_)),
-        live_(live()) {}
+        live_(loops::with_operands(k, loops::taken_by_stores(k), [](ExprId) { return false; })) {}
 
   Sweeps run() {
     Sweeps out;
@@ -83,15 +83,6 @@ class Planner {
  private:
   const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
   bool along_row(ExprId id) const { return expr(id).dims & elements_; }
-
-  std::vector<bool> live() const {
-    std::vector<bool> live(k_.exprs.size(), false);
-    auto mark = [&](ExprId id) { live[static_cast<size_t>(id)] = true; };
-    for (const loops::Store& st : k_.stores) each_operand(st, mark);
-    for (size_t i = k_.exprs.size(); i-- > 0;)
-      if (live[i]) each_operand(k_.exprs[i], mark);
-    return live;
-  }
 
   /// The sweep after which no element is looked at.
   int last_of_elements() const {
