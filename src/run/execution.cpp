@@ -8,7 +8,6 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
-#include <functional>
 
 #include "record/convert.h"
 #include "record/operator_facts.h"
@@ -217,14 +216,9 @@ void Execution::run(std::span<const PreparedStep> steps) {
 }
 
 bool Execution::has_written() const {
-  const std::span<const PreparedStep> all = p_.steps;
-  const std::less<> before;  // a step of the fold part lies elsewhere
-  if (!running_ || before(running_, all.data()) || !before(running_, all.data() + all.size())) return false;
-  return std::ranges::any_of(all.first(static_cast<size_t>(running_ - all.data())), [&](const auto& p) {
-    const std::vector<int>& buffers = p.step->buffers;
-    return std::any_of(buffers.begin() + p.step->operand_count, buffers.end(),
-                       [&](int b) { return p_.buffer(p_.owner(b)).kind == BufferKind::Input; });
-  });
+  const auto at = std::ranges::find_if(p_.steps, [&](const PreparedStep& p) { return &p == running_; });
+  return at != p_.steps.end() &&
+         at - p_.steps.begin() > p_.first_visible_write;  // a step of the fold part is none
 }
 
 void Execution::run_step(const PreparedStep& p) {

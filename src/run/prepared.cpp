@@ -106,7 +106,8 @@ Prepared::Prepared(lower::Lowered lowered_, loops::Plan plan_, device::PlanCode 
     : lowered(std::move(lowered_)),
       plan(std::move(plan_)),
       code(code_.is_there() ? std::move(code_) : device::PlanCode::when_used(plan)),
-      symbols(std::move(symbols_)) {
+      symbols(std::move(symbols_)),
+      first_visible_write(loops::first_visible_write(plan)) {
   for (const PlanBuffer& b : plan.buffers) device_of_buffer.push_back(use(b.type.device));
   for (const loops::Arena& a : plan.arenas) device_of_arena.push_back(use(a.device));
   prepare(plan.fold_steps, fold_steps);
@@ -324,8 +325,7 @@ void Prepared::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) 
 /// What does not lie in the arena lives no longer than it must.
 void Prepared::find_lifetimes() {
   made_by_step_.assign(plan.buffers.size(), 0);
-  const int last = static_cast<int>(steps.size()) - 1;   // what is returned is needed afterwards
-  const int written = loops::first_visible_write(plan);  // all memory is got before
+  const int last = static_cast<int>(steps.size()) - 1;  // what is returned is needed afterwards
   for (size_t i = 0; i < plan.buffers.size(); ++i) {
     const PlanBuffer& b = plan.buffers[i];
     const auto memory = static_cast<size_t>(owner(static_cast<int>(i)));
@@ -335,7 +335,8 @@ void Prepared::find_lifetimes() {
     if (kind == BufferKind::Fold || b.first_step < 0 || lies_in_arena(memory)) continue;
     const bool is_made = kind == BufferKind::Temp || (kind == BufferKind::Output && !waits(i) && !in_fold[i]);
     if (i == memory && is_made && !b.owned_by_step) {
-      const int at = waits(i) ? b.first_step : std::min(b.first_step, written);
+      // All memory is got before the caller can see anything.
+      const int at = waits(i) ? b.first_step : std::min(b.first_step, first_visible_write);
       steps[static_cast<size_t>(at)].makes.push_back(static_cast<int>(i));
       made_by_step_[i] = 1;
     }

@@ -96,6 +96,7 @@ class Prepared {
   std::vector<UsedDevice> devices;
   std::vector<size_t> device_of_buffer, device_of_arena;  // among these
   std::vector<PreparedStep> steps, fold_steps;
+  const int first_visible_write;      // of `steps`
   std::vector<int> fold_inputs;       // graph inputs the fold steps read
   std::vector<char> in_fold;          // by buffer: a fold step reads or writes it
   std::vector<char> shaping;          // by symbol: Shapes depend on it

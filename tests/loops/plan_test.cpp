@@ -4,6 +4,7 @@
 //
 //   ; kernels: 2           kernels that the plan runs, all together
 //   ; fold: 1              steps of the fold part
+//   ; first write: 1       the step from which on the caller sees writes
 //   ; epilogues            contractions with weights are generated and take the pointwise work behind them
 //   ; merges               a library takes products of one operand at once
 //   ; ends in activations  libraries end products in a gelu, convolutions in a relu
@@ -28,6 +29,7 @@
 #include <sstream>
 
 #include "loops/arena.h"
+#include "loops/in_place.h"
 #include "loops/layout.h"
 #include "loops/library_layout.h"
 #include "plan_runner.h"
@@ -39,7 +41,7 @@ using graph::Graph;
 using graph::HostTensor;
 
 struct Case {
-  int kernels = -1, fold = -1;
+  int kernels = -1, fold = -1, first_write = -1;
   bool epilogues = false, merges = false, activations = false, floats = false, rounds_as_eager = false;
   std::vector<int> free;
   int64_t ints = 3, apart = 0;
@@ -63,6 +65,8 @@ Case read_case(const std::filesystem::path& path) {
       c.kernels = std::stoi(value);
     else if (key == "fold")
       c.fold = std::stoi(value);
+    else if (key == "first write")
+      c.first_write = std::stoi(value);
     else if (key == "epilogues")
       c.epilogues = true;
     else if (key == "merges")
@@ -128,10 +132,15 @@ void run_and_compare(const Case& c, const PlanOptions& options, const std::vecto
   int kernels = 0;
   for (const auto* list : {&p.fold_steps, &p.steps})
     for (const Step& s : *list) kernels += s.kind == StepKind::Kernel || s.kind == StepKind::Contraction;
-  if (c.kernels >= 0) EXPECT_EQ(kernels, c.kernels);
+  if (c.kernels >= 0) {
+    EXPECT_EQ(kernels, c.kernels);
+  }
   EXPECT_LE(kernels, p.kernels_before_fusion) << "products are counted in both";
   if (c.fold >= 0) {
     EXPECT_EQ(static_cast<int>(p.fold_steps.size()), c.fold);
+  }
+  if (c.first_write >= 0) {
+    EXPECT_EQ(first_visible_write(p), c.first_write);
   }
   std::string text = print(p);
   for (const std::string& s : c.check) EXPECT_NE(text.find(s), std::string::npos) << "missing: " << s;
