@@ -30,3 +30,13 @@ def test_what_is_too_large_or_gone_is_told(monkeypatch):
     files = {"map.cpp": "a\nb\n", "run/s.h": "class S { int f(); int g(); };"}
     lines = check.complaints(files)
     assert [line.split(":")[0] for line in lines] == ["src/map.cpp", "src/run/s.h", "scripts/check_limits.py"]
+
+
+def test_classes_that_are_not_named_have_a_limit(monkeypatch):
+    monkeypatch.setattr(check, "LINES", {})
+    monkeypatch.setattr(check, "METHODS", {"run/": {"S": 3}})
+    monkeypatch.setattr(check, "MOST_METHODS", 2)
+    three = "{ int f(); int g(); int h(); };"
+    assert check.complaints(
+        {"run/s.h": f"class S {three}", "run/t.cpp": f"class T {three} class U {{ int f(); }};"}
+    ) == ["src/run/t.cpp: T has 3 methods; the limit is 2"]
