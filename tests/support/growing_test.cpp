@@ -45,7 +45,9 @@ TEST(Growing, RandomOperations) {
       ASSERT_EQ(listed(a), expected_a);
       ASSERT_EQ(listed(b), expected_b);
       ASSERT_EQ(a.size(), expected_a.size());
-      if (!a.empty()) ASSERT_EQ(a.back(), expected_a.back());
+      if (!a.empty()) {
+        ASSERT_EQ(a.back(), expected_a.back());
+      }
     }
   }
 }
