@@ -16,9 +16,11 @@
 #include <bit>
 #include <set>
 
+#include "codegen/cuda/lines.h"
 #include "codegen/cuda/ops.h"
 #include "codegen/cuda/parts.h"
 #include "codegen/cuda/prelude.h"
+#include "codegen/cuda/signature.h"
 #include "codegen/cuda/values.h"
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
@@ -33,13 +35,13 @@ using loops::kNone;
 
 namespace {
 
-class CudaEmitter : CudaValues {
+class CudaEmitter : CudaValues, Lines {
  public:
   CudaEmitter(const Kernel& k, const Schedule& s, int most, const std::vector<char>& numbers)
       : CudaValues(k, s), most_(most), numbers_(numbers) {}
 
   std::string run(const std::string& name) {
-    signature(name);
+    out_ = signature(k_, s_, name, most_, numbers_);
     depth_ = 1;
     s_.way == Mapping::Tile ? tile() : rows_or_points();
     depth_ = 0;
@@ -51,20 +53,7 @@ class CudaEmitter : CudaValues {
   /// Threads without a row of their own take part in what a block does together.
   bool stays() const { return s_.way == Mapping::Columns && s_.group > 1; }
 
-  // ---- lines
-
-  void line(const std::string& text) {
-    out_ += std::string(static_cast<size_t>(depth_) * 2, ' ') + text + "\n";
-  }
-  void open(const std::string& text) {
-    line(text + " {");
-    ++depth_;
-  }
-  void close() {
-    --depth_;
-    line("}");
-  }
-  void unroll(int times = 0) { out_ += "#pragma unroll" + (times ? " " + str(times) : std::string()) + "\n"; }
+  // ---- declarations
 
   /// Declares the indices of `dims` at `position` that the text behind `from` uses.
   void declare_used(size_t from, const std::vector<int>& dims, const std::string& position) {
@@ -76,8 +65,7 @@ class CudaEmitter : CudaValues {
   std::string declaration(size_t from, const std::string& type, const std::string& name,
                           const std::string& value) const {
     if (!uses(out_.substr(from), name)) return "";
-    return std::string(static_cast<size_t>(depth_) * 2, ' ') + "const " + type + " " + name + " = " + value +
-           ";\n";
+    return indent() + "const " + type + " " + name + " = " + value + ";\n";
   }
 
   // ---- values
@@ -133,55 +121,6 @@ class CudaEmitter : CudaValues {
 
   // ---- skeleton
 
-  std::string pointer_type(const loops::Buffer& b) const {
-    return (b.role == loops::BufferRole::In ? "const " : "") + memory_type(b.dtype) + "*";
-  }
-  /// Is a buffer of one number given as that number, among the arguments?
-  bool is_number(size_t buffer) const { return !numbers_.empty() && numbers_[buffer]; }
-
-  void signature(const std::string& name) {
-    if (most_) return signature_of_list(name);
-    std::string args;
-    for (size_t i = 0; i < k_.buffers.size(); ++i) {
-      const loops::Buffer& b = k_.buffers[i];
-      args += std::string(i ? ", " : "") + (is_number(i) ? "u64 bits" : pointer_type(b) + " b") +
-              str(static_cast<int64_t>(i));
-    }
-    if (k_.has_checks()) args += ", i64* report";
-    args += std::string(", ") + position_type() + " count";
-    for (Sym s : k_.symbols) args += ", i64 " + text(s);
-    const std::string cluster = s_.cluster > 1 ? " __cluster_dims__(" + str(s_.cluster) + ", 1, 1)" : "";
-    line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")" + cluster);
-    line(name + "(" + args + ") {");
-    depth_ = 1;
-    declare_numbers();
-  }
-  void declare_numbers() {
-    for (size_t i = 0; i < k_.buffers.size(); ++i) {
-      const std::string type = pointer_type(k_.buffers[i]), n = str(static_cast<int64_t>(i));
-      if (is_number(i)) line(type + " const b" + n + " = reinterpret_cast<" + type + ">(&bits" + n + ");");
-    }
-  }
-  /// A kernel in lists is given what others are given, in that order, out of the list of its launches.
-  void signature_of_list(const std::string& name) {
-    const size_t arguments = k_.buffers.size() + 1 + k_.symbols.size();
-    line("extern \"C\" __global__ void __launch_bounds__(" + str(s_.threads) + ")");
-    line(name + "(const __grid_constant__ List<" + str(static_cast<int64_t>(arguments)) + ", " + str(most_) +
-         "> list) {");
-    depth_ = 1;
-    line("const unsigned of_list = place_in(list);");
-    line("const u64* const given = list.of[of_list];");
-    line("const unsigned block_of_one = blockIdx.x - list.begin[of_list];");
-    int64_t next = 0;
-    for (size_t i = 0; i < k_.buffers.size(); ++i) {
-      const loops::Buffer& b = k_.buffers[i];
-      line(pointer_type(b) + " const b" + str(static_cast<int64_t>(i)) + " = reinterpret_cast<" +
-           pointer_type(b) + ">(" + (is_number(i) ? "&" : "") + "given[" + str(next++) + "]);");
-    }
-    line(std::string("const ") + position_type() + " count = " + position_type() + "(given[" + str(next++) +
-         "]);");
-    for (Sym s : k_.symbols) line("const i64 " + text(s) + " = i64(given[" + str(next++) + "]);");
-  }
   std::string block_number() const {
     const std::string block = most_ ? "block_of_one" : "blockIdx.x";
     return s_.narrow ? block : "i64(" + block + ")";
@@ -204,18 +143,16 @@ class CudaEmitter : CudaValues {
   void place_in_row(size_t body) {
     const std::string inner = dim(s_.inner), vectors = text(vectors_of(s_, size(s_.inner)));
     std::vector<int> rows(s_.outer.begin(), s_.outer.end() - 1);
-    const std::string indent(static_cast<size_t>(depth_) * 2, ' ');
-    std::string place = indent + "const i64 " + inner + " = i64(at % (" + vectors + ") * " + str(s_.vector) +
-                        ") - shift;\n" + indent + "if (" + inner + " >= " + text(size(s_.inner)) +
-                        ") return;\n";
+    std::string place = indent() + "const i64 " + inner + " = i64(at % (" + vectors + ") * " +
+                        str(s_.vector) + ") - shift;\n" + indent() + "if (" + inner +
+                        " >= " + text(size(s_.inner)) + ") return;\n";
     out_.insert(body, place);
     out_.insert(body, shift());
     declare_used(body, rows, "row");
     out_.insert(body, declaration(body, position_type(), "row", "at / (" + vectors + ")"));
   }
   std::string shift() const {
-    return std::string(static_cast<size_t>(depth_) * 2, ' ') + "const int shift = int(" +
-           text(mod(s_.shift, s_.vector)) + ");\n";
+    return indent() + "const int shift = int(" + text(mod(s_.shift, s_.vector)) + ");\n";
   }
   void all_sweeps() {
     if (s_.shifted && !pointwise()) out_ += shift();
@@ -421,11 +358,10 @@ class CudaEmitter : CudaValues {
       if (d != s_.inner && d != s_.across) others.push_back(d);
     declare_used(body, others, "others");
     std::string head = declaration(body, position_type(), "others", "block / (" + below + ")");
-    const std::string indent(static_cast<size_t>(depth_) * 2, ' ');
     std::string place;
-    place += indent + type + " number = " + block_number() + ", block = number / (" + beside + ");\n";
-    place += indent + "const i64 first_inner = number % (" + beside + ") * " + tile + ";\n";
-    place += indent + "const i64 first_across = block % (" + below + ") * " + tile + ";\n";
+    place += indent() + type + " number = " + block_number() + ", block = number / (" + beside + ");\n";
+    place += indent() + "const i64 first_inner = number % (" + beside + ") * " + tile + ";\n";
+    place += indent() + "const i64 first_across = block % (" + below + ") * " + tile + ";\n";
     out_.insert(body, place + head);
   }
 
@@ -637,8 +573,6 @@ class CudaEmitter : CudaValues {
 
   const int most_;  // launches that one may be; 0: it is no list
   const std::vector<char>& numbers_;
-  std::string out_;
-  int depth_ = 0;
   int sweep_ = -1;
   int64_t kept_bytes_ = 0;
 };
