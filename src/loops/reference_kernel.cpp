@@ -17,48 +17,11 @@
 #include "support/symbols.h"
 
 namespace bolt::loops {
+
+using graph::reference::round_to;
+using graph::reference::wrap_to;
+
 namespace {
-
-double f16_to_double(uint16_t h) {
-  int exponent = h >> 10 & 31;
-  double fraction = h & 1023;
-  double v = exponent == 31  ? (fraction != 0 ? std::nan("") : std::numeric_limits<double>::infinity())
-             : exponent == 0 ? std::ldexp(fraction, -24)
-                             : std::ldexp(1024 + fraction, exponent - 25);
-  return h & 0x8000 ? -v : v;
-}
-
-uint16_t double_to_f16(double v) {
-  uint16_t sign = std::signbit(v) ? 0x8000 : 0;
-  if (std::isnan(v)) return sign | 0x7e00;
-  double a = std::fabs(v);
-  if (a >= 65520) return sign | 0x7c00;
-  int exponent = a < std::ldexp(1.0, -14) ? -14 : std::ilogb(a);
-  // nearbyint rounds to even; a carry into the exponent is right because the fields adjoin.
-  auto mantissa = static_cast<uint32_t>(std::nearbyint(std::ldexp(a, 10 - exponent)));
-  if (exponent == -14) return sign | static_cast<uint16_t>(mantissa);
-  return sign | static_cast<uint16_t>(((exponent + 14) << 10) + mantissa);
-}
-
-double round_to(DType t, double v) {
-  switch (t) {
-    case DType::F32: return static_cast<float>(v);
-    case DType::BF16: return bf16_to_float(float_to_bf16(static_cast<float>(v)));
-    case DType::F16: return f16_to_double(double_to_f16(static_cast<float>(v)));
-    default: return v;
-  }
-}
-
-int64_t wrap(DType t, int64_t v) {
-  switch (t) {
-    case DType::Bool: return v != 0;
-    case DType::U8: return static_cast<uint8_t>(v);
-    case DType::I8: return static_cast<int8_t>(v);
-    case DType::I16: return static_cast<int16_t>(v);
-    case DType::I32: return static_cast<int32_t>(v);
-    default: return v;
-  }
-}
 
 /// One value of any dtype: `f` for floating ones, `i` for integers and b8.
 struct ScalarCell {
@@ -85,7 +48,7 @@ ScalarCell load_cell(DType t, const void* base, int64_t at) {
     case DType::I16: return {0, read<int16_t>(base, at)};
     case DType::I32: return {0, read<int32_t>(base, at)};
     case DType::I64: return {0, read<int64_t>(base, at)};
-    case DType::F16: return {f16_to_double(read<uint16_t>(base, at)), 0};
+    case DType::F16: return {f16_to_float(read<uint16_t>(base, at)), 0};
     case DType::BF16: return {bf16_to_float(read<uint16_t>(base, at)), 0};
     case DType::F32: return {read<float>(base, at), 0};
     case DType::F64: return {read<double>(base, at), 0};
@@ -101,7 +64,7 @@ void store_cell(DType t, void* base, int64_t at, ScalarCell c) {
     case DType::I16: return write<int16_t>(base, at, static_cast<int16_t>(c.i));
     case DType::I32: return write<int32_t>(base, at, static_cast<int32_t>(c.i));
     case DType::I64: return write<int64_t>(base, at, c.i);
-    case DType::F16: return write<uint16_t>(base, at, double_to_f16(static_cast<float>(c.f)));
+    case DType::F16: return write<uint16_t>(base, at, float_to_f16(static_cast<float>(c.f)));
     case DType::BF16: return write<uint16_t>(base, at, float_to_bf16(static_cast<float>(c.f)));
     case DType::F32: return write<float>(base, at, static_cast<float>(c.f));
     case DType::F64: return write<double>(base, at, c.f);
@@ -125,9 +88,9 @@ ScalarCell apply(ScalarOp op, DType t, const ScalarCell* x) {
 ScalarCell cast_cell(DType from, DType to, ScalarCell c) {
   if (to == DType::Bool) return {0, is_float(from) ? c.f != 0 : c.i != 0};
   if (is_float(to)) return {round_to(to, is_float(from) ? c.f : static_cast<double>(c.i)), 0};
-  if (!is_float(from)) return {0, wrap(to, c.i)};
+  if (!is_float(from)) return {0, wrap_to(to, c.i)};
   bool fits = std::fabs(c.f) < 9.2e18;  // beyond it, and for NaN, C++ leaves the result open
-  return {0, wrap(to, fits ? static_cast<int64_t>(c.f) : std::numeric_limits<int64_t>::min())};
+  return {0, wrap_to(to, fits ? static_cast<int64_t>(c.f) : std::numeric_limits<int64_t>::min())};
 }
 
 /// A Sym over loop variables with all size symbols known: affine where it can be, which is nearly always.
@@ -272,8 +235,8 @@ class Runner {
   static ScalarCell combine(ReduceOp op, DType t, ScalarCell a, ScalarCell b) {
     const ScalarCell both[] = {a, b};
     switch (op) {
-      case ReduceOp::Sum: return {a.f + b.f, wrap(t, a.i + b.i)};
-      case ReduceOp::Prod: return {a.f * b.f, wrap(t, a.i * b.i)};
+      case ReduceOp::Sum: return {a.f + b.f, wrap_to(t, a.i + b.i)};
+      case ReduceOp::Prod: return {a.f * b.f, wrap_to(t, a.i * b.i)};
       case ReduceOp::Max: return apply(ScalarOp::maximum, t, both);
       case ReduceOp::Min: return apply(ScalarOp::minimum, t, both);
       case ReduceOp::Any: return {0, a.i || b.i};
