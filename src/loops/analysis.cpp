@@ -78,23 +78,6 @@ std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& fo
   return level;
 }
 
-std::vector<bool> used_across_reduction(const Kernel& k) {
-  uint32_t reduced = 0;
-  for (const Expr& e : k.exprs) reduced |= e.reduce_dims;
-  std::vector<int> level = reduction_levels(k);
-  std::vector<bool> across(k.exprs.size(), false);
-  auto use = [&](ExprId a, int user_level) {
-    if ((k.exprs[a].dims & reduced) && level[a] < user_level) across[a] = true;
-  };
-  for (size_t i = 0; i < k.exprs.size(); ++i) {
-    const Expr& e = k.exprs[i];
-    int at = e.kind == ExprKind::Reduce ? level[i] - 1
-                                        : level[i];  // a reduction reads in the sweep before its result
-    each_operand(e, [&](ExprId a) { use(a, at); });
-  }
-  return across;
-}
-
 std::vector<bool> taken_by_stores(const Kernel& k) {
   std::vector<bool> taken(k.exprs.size(), false);
   for (const Store& s : k.stores) each_operand(s, [&](ExprId a) { taken[static_cast<size_t>(a)] = true; });

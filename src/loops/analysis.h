@@ -31,10 +31,6 @@ BOLT_API std::vector<BufferAccess> accesses(const Kernel& k);
 /// that it stays at that one's level, or kNone. Empty: there is no such sum.
 BOLT_API std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& follows = {});
 
-/// Per expression: is it used by an expression or store that must wait for a reduction which it itself does
-/// not wait for (the loads of softmax)? Those are kept for the row or computed again.
-BOLT_API std::vector<bool> used_across_reduction(const Kernel& k);
-
 /// Which expressions the stores take.
 BOLT_API std::vector<bool> taken_by_stores(const Kernel& k);
 
