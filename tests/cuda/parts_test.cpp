@@ -139,9 +139,10 @@ TEST(CudaParts, ReadColumnsOnce) {
     EXPECT_EQ(schedule(all.list[0].kernel).way, Mapping::Columns);
     EXPECT_EQ(schedule(all.list[0].kernel).vector, 8);
     for (const loops::Expr& e : all.list[1].kernel.exprs)
-      if (e.kind == loops::ExprKind::Load)
+      if (e.kind == loops::ExprKind::Load) {
         EXPECT_GE(all.list[1].buffers[static_cast<size_t>(e.buffer)],
                   static_cast<int>(kernels[i].buffers.size()));
+      }
   }
   EXPECT_EQ(parts_of(2).list.size(), 3u);  // its elements wait for the sums
   const Parts beside_numbers = parts_of(4);
