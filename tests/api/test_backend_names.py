@@ -15,12 +15,7 @@ from torchbolt import backends, exc, onnxrt
 
 HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxscript", "onnxruntime"))
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torchbolt.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def fn(x):

@@ -16,12 +16,7 @@ from torch import nn
 import torchbolt
 from torchbolt import exc
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torchbolt.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def check(fn, *args, graphs=1, calls=3):

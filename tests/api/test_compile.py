@@ -37,11 +37,7 @@ def net():
     return Net().eval()
 
 
-@pytest.fixture(autouse=True)
-def fresh():
-    torchbolt.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def test_function_and_decorators():

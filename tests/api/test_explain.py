@@ -12,12 +12,7 @@ import torch
 
 import torchbolt
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torchbolt.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 def broken(x, scale=2):

@@ -19,12 +19,7 @@ import torch
 
 import torchbolt
 
-
-@pytest.fixture(autouse=True)
-def fresh():
-    torchbolt.reset()
-    with torch.no_grad():
-        yield
+pytestmark = pytest.mark.usefixtures("fresh")
 
 
 @pytest.fixture

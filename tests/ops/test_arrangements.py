@@ -11,11 +11,6 @@ import torchbolt
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 REARRANGED = {
     "channels": ((2, 6, 3, 5), lambda x: F.channel_shuffle(x, 3)),
     "a quarter turn": ((2, 3, 4, 5), lambda x: torch.rot90(x, 1, (2, 3))),

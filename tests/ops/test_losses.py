@@ -13,11 +13,6 @@ REDUCTIONS = ["none", "mean", "sum"]
 NUMBERS = {"none": 0, "mean": 1, "sum": 2}
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 LOSSES = {
     "mse": lambda x, y, r: F.mse_loss(x, y, reduction=r),
     "l1": lambda x, y, r: F.l1_loss(x, y, reduction=r),

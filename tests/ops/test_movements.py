@@ -11,11 +11,6 @@ import torchbolt
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 PUT_BACK = {
     "slice": ((4, 3, 5), lambda g: aten.slice_backward(g, [4, 9, 5], 1, 2, 5, 1)),
     "slice from the end": ((4, 3, 5), lambda g: aten.slice_backward(g, [4, 9, 5], 1, -4, -1, 1)),

@@ -18,11 +18,6 @@ def parameters(n, dtype):
     return torch.rand(n, dtype=dtype) + 0.5, torch.randn(n, dtype=dtype)
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 @pytest.mark.parametrize("types", PAIRS)
 @pytest.mark.parametrize("given", ["both", "weight", "none"])
 @pytest.mark.parametrize("shape", [(5,), (3, 5), (4, 3, 5)])

@@ -9,12 +9,6 @@ from agree import check
 import torchbolt
 from torchbolt import plans
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 x, y, z = torch.randn(3, 6, 8)
 square = torch.randn(5, 5) + 5 * torch.eye(5)
 places = torch.randint(0, 6, (6, 8))

@@ -9,12 +9,6 @@ from test_windows import by_autograd
 
 import torchbolt
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 SIZES = {"b": 2, "h": 3, "i": 4, "j": 5, "d": 6, "k": 7}
 EQUATIONS = [
     "bhid,bhjd->bhij", "bhij,bhjd->bihd", "bid,bjd->bij", "id,dk->ik", "id,kd", "bid,d->bi", "bi,bj->bij", "i,j->ij", "i,i->",

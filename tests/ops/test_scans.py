@@ -7,12 +7,6 @@ from agree import FLOATS, as_exact, check, lain_otherwise
 
 import torchbolt
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 INTEGERS = (torch.int64, torch.int32, torch.uint8, torch.bool)
 SHAPES = {"rows": ((5, 37), 1), "columns": ((37, 5), 0), "middle": ((3, 17, 4), 1), "last of three": ((2, 3, 40), -1),
           "one row": ((70,), 0), "one element": ((4, 1), 1), "nothing": ((4, 0), 1), "no rows": ((0, 4), 1),

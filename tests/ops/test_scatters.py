@@ -10,11 +10,6 @@ import torchbolt
 aten = torch.ops.aten
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 def values(*shape, dtype):
     if dtype.is_floating_point:
         return torch.randn(shape).to(dtype)

@@ -5,12 +5,6 @@ import pytest
 import torch
 from agree import FLOATS, check, lain_otherwise
 
-
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-3, 30.0, torch.inf, -torch.inf, torch.nan, 7.0])
 
 ONE = {

@@ -10,11 +10,6 @@ import torchbolt
 special = torch.special
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 EDGES = torch.tensor([0.0, -0.0, 1.0, 2.0, 0.5, 8.0, 10.0, torch.inf, torch.nan, 1e-3, 25.5, 7.99])
 # Name -> the function and the ends of where it is swept.
 FUNCTIONS = {

@@ -12,11 +12,6 @@ aten = torch.ops.aten
 REAL = (torch.float32, torch.float64)
 
 
-@pytest.fixture(autouse=True)
-def seeded():
-    torch.manual_seed(0)
-
-
 def image(*sizes, dtype=torch.float32):
     return torch.randn(sizes, dtype=dtype)
 

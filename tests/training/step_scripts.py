@@ -29,6 +29,12 @@ def stepping(model, opt, zero="first", none=True, clip=None):
     return step
 
 
+def sgd_with_momentum():
+    model = net()
+    opt = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9, nesterov=True)
+    return stepping(model, opt), (model, opt)
+
+
 def loss_with_its_history():
     model = net()
     opt = torch.optim.SGD(model.parameters(), 0.1)
@@ -81,3 +87,14 @@ def compared(make, steps=6):
     torchbolt.reset()
     assert_same(train(make, torchbolt.compile, steps), eager)
     return torchbolt.stats()
+
+
+def recorded_after(n, make, steps):
+    """How many recordings there are after the first n steps."""
+    step, _ = make()
+    step = torchbolt.compile(step)
+    for i, (x, y) in enumerate(batches(steps, 16)):
+        if i == n:
+            before = torchbolt.stats()["recordings"]
+        step(x, y)
+    return torchbolt.stats()["recordings"] - before

@@ -11,12 +11,6 @@ from torch import nn
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def test_the_loss_cannot_be_differentiated_again():
     step, _ = loss_with_its_history()
     step = torchbolt.compile(step)

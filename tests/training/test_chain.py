@@ -13,12 +13,6 @@ from torch import nn
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def count_pieces(fast):
     return sum(max(1, r["graph"].count("# piece")) for r in torchbolt.api.compiled_of(fast)._regions() if r.get("ops"))
 

@@ -1,18 +1,11 @@
 # tests/training/test_chain_sizes.py
 """Sizes that differ between calls, where one result of a compiled function is made of another."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import torchbolt
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
 
 
 class Model(nn.Module):

@@ -1,18 +1,11 @@
 # tests/training/test_early_gradients.py
 """Gradients reach their parameters while the backward pass runs, where somebody waits for them."""
 
-import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
 import torchbolt
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
 
 
 def deep(width=32, layers=8):

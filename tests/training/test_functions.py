@@ -16,12 +16,6 @@ import torchbolt
 SCALE = 3.0
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def leaf(*sizes):
     return torch.randn(*sizes, requires_grad=True)
 

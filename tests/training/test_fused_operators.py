@@ -11,11 +11,6 @@ import torchbolt
 SIZES = [(3, 4), (5,), (2, 3, 2)]
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torchbolt.reset()
-
-
 def lists(count, dtype=torch.float32):
     draw = torch.Generator().manual_seed(0)
     return [[torch.rand(s, generator=draw).add(0.1).to(dtype) for s in SIZES] for _ in range(count)]

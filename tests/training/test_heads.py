@@ -14,12 +14,6 @@ import torchbolt
 WORDS, WIDTH, LENGTH = 3000, 16, 256
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 class Language(nn.Module):
     """Its head's weight is that of its embedding."""
 

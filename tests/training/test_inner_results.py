@@ -12,12 +12,6 @@ from torch import nn
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 class Decoder(nn.Module):
     """As language models do, it hands out keys and values of each layer beside logits and loss."""
 

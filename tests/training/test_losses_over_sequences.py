@@ -10,12 +10,6 @@ from torch import nn
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 class Speech(nn.Module):
     def __init__(self):
         super().__init__()

@@ -14,9 +14,7 @@ from torchbolt.options import memory_budget
 
 
 @pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
+def settings_as_before():
     yield
     torchbolt.config.reset()
 

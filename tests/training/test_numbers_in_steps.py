@@ -34,12 +34,6 @@ def trained(make, wrap, steps=6):
     return [step(x, y, i) for i, (x, y) in enumerate(batches(steps))], state_of(parts)
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 OPERANDS = {
     "taken out of a tensor": lambda loss, x, i: loss * x.abs().mean().item(),
     "divides": lambda loss, x, i: loss / x.abs().sum().item(),

@@ -96,11 +96,6 @@ def trained(make_optimizer, wrap, steps=20, whole=True, dtype=torch.float32):
     return rows(noted, list(model.parameters()), opt, data), recordings
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torchbolt.reset()
-
-
 def tensors_of(tree):
     return [t.double() for t in tree_flatten(tree)[0] if isinstance(t, torch.Tensor)]
 

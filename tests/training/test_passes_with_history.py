@@ -79,12 +79,6 @@ def same(make, steps=4, **tolerance):
     return torchbolt.stats()
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 @pytest.mark.parametrize("name", JUDGES)
 def test_a_penalty_on_gradients_is_part_of_the_step(name):
     def make(wrap):

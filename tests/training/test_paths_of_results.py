@@ -11,12 +11,6 @@ import torch
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def two_heads(trunk, left, right, x):
     h = torch.tanh(x @ trunk)
     return (h @ left).square().sum(-1), (h @ right).sin().sum(-1)

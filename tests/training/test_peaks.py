@@ -19,12 +19,6 @@ from torch.profiler import ProfilerActivity, profile
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def allocations(fn):
     """Bytes got and given back, in order."""
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as prof:

@@ -13,12 +13,6 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 class Model(nn.Module):
     def __init__(self, kind, **settings):
         super().__init__()

@@ -10,12 +10,6 @@ import torch
 import torchbolt
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def leaf(*sizes):
     return torch.randn(*sizes, dtype=torch.float64, requires_grad=True)
 

@@ -13,12 +13,6 @@ import torchbolt
 from torchbolt import api
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def scaled(optimizer, unscales=True, clip=True, interval=3):
     torch.manual_seed(1)
     model = nn.Sequential(nn.Linear(16, 32), nn.LayerNorm(32), nn.GELU(), nn.Linear(32, 4))

@@ -3,7 +3,6 @@
 
 import functools
 
-import pytest
 import torch
 from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
 
@@ -11,12 +10,6 @@ import torchbolt
 
 aten = torch.ops.aten
 ROWS, WIDTH = 64, 8
-
-
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
 
 
 def block(x, w, v):

@@ -15,9 +15,7 @@ from torchbolt import _C, api
 
 
 @pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
+def memory_again():
     yield
     _C._fail_allocation(-1)
 

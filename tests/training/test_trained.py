@@ -17,12 +17,6 @@ def leaf(*sizes, dtype=torch.float32):
     return torch.randn(*sizes, dtype=dtype, requires_grad=True)
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def compiled_whole(fn, regions=1):
     """A compiled function, and a check that all of it was compiled with its gradients."""
 

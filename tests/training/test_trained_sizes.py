@@ -17,12 +17,6 @@ def leaf(*sizes, dtype=torch.float32):
     return torch.randn(*sizes, dtype=dtype, requires_grad=True)
 
 
-@pytest.fixture(autouse=True)
-def start():
-    torch.manual_seed(0)
-    torchbolt.reset()
-
-
 def check_compiled(fast, regions=1, replayed_sets=0):
     """So many programs were made in all, and none of them, or so many sets of sizes, runs eager's operators."""
     stats = torchbolt.stats()
