@@ -90,12 +90,6 @@ class Cutting {
     return info(id).requires_grad || written_.contains(storage(id));
   }
 
-  template <class Each>
-  static void for_each_written(const Entry& entry, Each each) {
-    for (int a : record::written_arguments(entry))
-      for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), each);
-  }
-
   void find_differentiable() {
     for (const Entry& entry : run_.entries) {
       bool flows = false;

@@ -75,10 +75,9 @@ class EarlyCutting {
         }
       };
       for_each_tensor(entry.args, touch);
-      for (int a : record::written_arguments(entry))
-        for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), [&](TensorId id) {
-          if (const auto at = lives.find(info(id).storage); at != lives.end()) at->second.last_write = i;
-        });
+      for_each_written(entry, [&](TensorId id) {
+        if (const auto at = lives.find(info(id).storage); at != lives.end()) at->second.last_write = i;
+      });
     }
     for (TensorId id : run_.inputs) lives.erase(info(id).storage);
     for (const auto& [_, life] : lives) {

@@ -125,9 +125,7 @@ void Flow::read_entry(int i) {
   const Entry& it = entry(i);
   for_each_tensor(it.args, [&](TensorId id) { add_once(flow.reads, storage_of(id)); });
   for_each_read_again(it, [&](TensorId id) { add_once(flow.reads_again, storage_of(id)); });
-  for (int a : record::written_arguments(it))
-    for_each_tensor(it.args.subspan(static_cast<size_t>(a), 1),
-                    [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
+  for_each_written(it, [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
   // What a collective gives is not there before somebody has waited for it.
   if (it.facts->waits) for_each_tensor(it.args, [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
   for_each_tensor(it.results, [&](TensorId id) {

@@ -106,12 +106,4 @@ void for_each_read_again(const record::Entry& entry, Each each) {
         if (id >= 0) each(id);
 }
 
-/// Calls `each` with the number of every tensor there is.
-template <class Args, class Each>
-void for_each_tensor(const Args& args, Each each) {
-  for (const record::Arg& arg : args)
-    for (record::TensorId id : arg.tensors)
-      if (id >= 0) each(id);
-}
-
 }  // namespace bolt::autograd

@@ -80,9 +80,7 @@ class Parting {
       throw_unsupported("a result made of another one, and a tensor whose sizes are changed in place");
     if (record::makes_generator(entry.op))
       throw_unsupported("a result made of another one, and a generator that is made inside");
-    for (int a : record::written_arguments(entry))
-      for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1),
-                      [&](TensorId id) { demand_one(piece, info(id).storage); });
+    for_each_written(entry, [&](TensorId id) { demand_one(piece, info(id).storage); });
   }
 
   bool is_made_in(int piece, const record::Arg& arg) {

@@ -175,9 +175,7 @@ class Finding {
       if (arg.kind == Arg::Kind::TensorList || (arg.kind == Arg::Kind::Value && !arg.tensors.empty()))
         return false;
     member(i).kind = Kind::Band;
-    for (int a : record::written_arguments(it))
-      for (TensorId id : it.args[at(a)].tensors)
-        if (id >= 0 && lies(id) == Lies::Whole) return false;
+    if (any_written(it, [&](TensorId id) { return lies(id) == Lies::Whole; })) return false;
     const std::string_view name = name_of(it);
     if (name == "mm") return is_product(i, 0);
     if (name == "addmm") return is_product(i, 1);
@@ -308,9 +306,8 @@ class Finding {
     if (of < 0 || made < 0 || lead(made) == 0 || !has_dims(i)) return false;
     for (int64_t d : dims_of(it, "dim", info(of).sizes.size()))
       if (d < static_cast<int64_t>(back ? lead(made) : lead(of))) return false;
-    for (const Arg& arg : it.args)
-      for (TensorId id : arg.tensors)
-        if (id >= 0 && (!same_lead(id, of) || !takes_rows(i, id))) return false;
+    if (any_tensor(it.args, [&](TensorId id) { return !same_lead(id, of) || !takes_rows(i, id); }))
+      return false;
     if (lead(of) == 0 || lead(made) != lead(of)) return false;
     return gives_rows(i);
   }

@@ -67,8 +67,7 @@ class Writing {
     };
     is_zero ? add_zeros(entry, is_made) : record::add_entry(out_, entry);
     for_each_tensor(entry.results, [&](TensorId id) { of(id).add(read); });
-    for (int a : record::written_arguments(entry))
-      for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), [&](TensorId id) { of(id).add(read); });
+    for_each_written(entry, [&](TensorId id) { of(id).add(read); });
   }
 
   /// What the entry makes has another number, and the tensors are zeros of its sizes.

@@ -169,8 +169,7 @@ Saved saved(const Joint& joint) {
     if (id >= 0 && is_of_forward(joint, id) && seen.insert(id).second) result.tensors.push_back(id);
   };
   for (size_t i = joint.backward; i < joint.tape.entries.size(); ++i)
-    for (const Arg& arg : joint.tape.entries[i].args)
-      for (TensorId id : arg.tensors) read(id);
+    for_each_tensor(joint.tape.entries[i].args, read);
   for (TensorId id : joint.gradients) read(id);
   result.bytes = bytes_kept(joint, result.tensors);
   return result;

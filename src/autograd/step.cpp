@@ -194,10 +194,11 @@ class StepMaking {
   void copy(size_t i, Stack& stack) {
     const Entry& entry = run_.entries[i];
     writer_.copy(stack);
-    for (const Arg& result : entry.results)
-      for (TensorId id : result.tensors)
-        if (id >= 0 && !is_input(id) && run_.tensors[static_cast<size_t>(id)].producer == static_cast<int>(i))
-          untracked_[static_cast<size_t>(id)] = run_.tensors[static_cast<size_t>(id)].requires_grad;
+    for_each_tensor(entry.results, [&](TensorId id) {
+      const record::TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
+      if (!is_input(id) && info.producer == static_cast<int>(i))
+        untracked_[static_cast<size_t>(id)] = info.requires_grad;
+    });
   }
 
   /// The line of the entry that the node was made for.

@@ -185,9 +185,7 @@ class SecondPart {
       if (!once.insert(storage(id)).second || !can_be_handed_on(info(id))) stay.insert(storage(id));
     for (size_t i = joint_.backward; i < joint_.tape.entries.size(); ++i) {
       const Entry& entry = joint_.tape.entries[i];
-      for (int a : record::written_arguments(entry))
-        for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1),
-                        [&](TensorId id) { stay.insert(storage(id)); });
+      for_each_written(entry, [&](TensorId id) { stay.insert(storage(id)); });
     }
     for (TensorId id : joint_.gradients)
       if (id >= 0) stay.insert(storage(id));

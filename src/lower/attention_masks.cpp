@@ -56,22 +56,16 @@ class Making {
   explicit Making(const Tape& tape) : tape_(tape) {}
 
   void add(TensorId id) {
-    if (id < 0) return;
     storages_.insert(info_of(tape_, id).storage);
     const int producer = info_of(tape_, id).producer;
     if (producer < 0 || !entries_.insert(producer).second) return;
-    for (const Arg& arg : tape_.entries[static_cast<size_t>(producer)].args)
-      for (TensorId from : arg.tensors) add(from);
+    for_each_tensor(tape_.entries[static_cast<size_t>(producer)].args, [&](TensorId from) { add(from); });
   }
 
   /// Does the run write to any memory that takes part? Then the order of all entries counts.
   bool is_written() const {
     return std::ranges::any_of(tape_.entries, [&](const Entry& entry) {
-      return std::ranges::any_of(record::written_arguments(entry), [&](int a) {
-        return std::ranges::any_of(entry.args[static_cast<size_t>(a)].tensors, [&](TensorId id) {
-          return id >= 0 && storages_.contains(info_of(tape_, id).storage);
-        });
-      });
+      return any_written(entry, [&](TensorId id) { return storages_.contains(info_of(tape_, id).storage); });
     });
   }
 

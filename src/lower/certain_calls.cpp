@@ -49,12 +49,8 @@ bool is_view_row(const Entry& e) {
 
 template <class Fact>
 bool all_tensors(const Tape& tape, const Entry& e, const Fact& fact) {
-  auto holds = [&](const Arg& arg) {
-    return std::all_of(arg.tensors.begin(), arg.tensors.end(), [&](record::TensorId id) {
-      return id < 0 || fact(tape.tensors[static_cast<size_t>(id)]);
-    });
-  };
-  return std::ranges::all_of(e.args, holds) && std::ranges::all_of(e.results, holds);
+  auto fails = [&](record::TensorId id) { return !fact(tape.tensors[static_cast<size_t>(id)]); };
+  return !any_tensor(e.args, fails) && !any_tensor(e.results, fails);
 }
 
 /// Whole numbers can be divided by zero.

@@ -31,9 +31,7 @@ TensorId first_tensor(const Entry& e) {
 
 std::set<int> operand_storages(const Entry& e, const Tape& tape) {
   std::set<int> storages;
-  for (const Arg& a : e.args)
-    for (TensorId id : a.tensors)
-      if (id >= 0) storages.insert(tape.tensors[id].storage);
+  for_each_tensor(e.args, [&](TensorId id) { storages.insert(tape.tensors[id].storage); });
   return storages;
 }
 
@@ -52,14 +50,11 @@ bool has_effects(const Entry& e) {
 }
 
 bool is_compilable(const Entry& e, const Tape& tape) {
-  for (const auto* list : {&e.args, &e.results})
-    for (const Arg& a : *list)
-      for (TensorId id : a.tensors)
-        if (id >= 0) {
-          const auto dtype = record::to_bolt(tape.tensors[id].dtype);
-          if (!dtype || is_opaque(*dtype)) return false;
-        }
-  return true;
+  auto is_unknown = [&](TensorId id) {
+    const auto dtype = record::to_bolt(tape.tensors[id].dtype);
+    return !dtype || is_opaque(*dtype);
+  };
+  return !any_tensor(e.args, is_unknown) && !any_tensor(e.results, is_unknown);
 }
 
 }  // namespace bolt::lower

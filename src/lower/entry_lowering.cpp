@@ -44,19 +44,15 @@ const EntryLowering::Seen& EntryLowering::seen() {
   if (seen_) return *seen_;
   Seen& seen = seen_.emplace();
   for (const Entry& e : w_.tape.entries)
-    for (int argument : written_arguments(e))
-      for (TensorId id : e.args[static_cast<size_t>(argument)].tensors)
-        if (id >= 0) seen.written.insert(w_.tape.tensors[id].storage);
+    for_each_written(e, [&](TensorId id) { seen.written.insert(w_.tape.tensors[id].storage); });
   seen.given_out.insert(wanted_.begin(), wanted_.end());
   for (auto e = w_.tape.entries.rbegin(); e != w_.tape.entries.rend(); ++e)
-    for (const Arg& result : e->results)
-      for (TensorId view : result.tensors) {
-        if (view < 0 || !seen.given_out.contains(view)) continue;
-        for (const Arg& arg : e->args)
-          for (TensorId id : arg.tensors)
-            if (id >= 0 && w_.tape.tensors[id].storage == w_.tape.tensors[view].storage)
-              seen.given_out.insert(id);
-      }
+    for_each_tensor(e->results, [&](TensorId view) {
+      if (!seen.given_out.contains(view)) return;
+      for_each_tensor(e->args, [&](TensorId id) {
+        if (w_.tape.tensors[id].storage == w_.tape.tensors[view].storage) seen.given_out.insert(id);
+      });
+    });
   return seen;
 }
 

@@ -50,13 +50,6 @@ std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
   return order;
 }
 
-template <class Do>
-void for_each_written(const Entry& e, const std::vector<int>& written, Do each) {
-  for (int w : written)
-    for (TensorId id : e.args[w].tensors)
-      if (id >= 0) each(id);
-}
-
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const char* overload) {
   return c10::Dispatcher::singleton().findSchema({name, overload});
 }
@@ -176,14 +169,12 @@ bool ExternCalls::same_call(const Entry& e, const Call& c) {
 /// second number of a complex one.
 static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) {
   const record::TensorInfo& shows = tape.tensors[made];
-  for (const Arg& a : e.args)
-    for (TensorId id : a.tensors) {
-      if (id < 0 || tape.tensors[id].storage != shows.storage) continue;
-      const record::TensorInfo& of = tape.tensors[id];
-      if (c10::isComplexType(of.dtype) && !c10::isComplexType(shows.dtype) && of.sizes == shows.sizes)
-        return 2;
-    }
-  return 1;
+  const bool of_complex = any_tensor(e.args, [&](TensorId id) {
+    const record::TensorInfo& of = tape.tensors[id];
+    return of.storage == shows.storage && c10::isComplexType(of.dtype) && !c10::isComplexType(shows.dtype) &&
+           of.sizes == shows.sizes;
+  });
+  return of_complex ? 2 : 1;
 }
 
 /// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), or
@@ -207,11 +198,10 @@ bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
     return strides == apart && of == given.sizes;
   };
   for (size_t i = 0; i < made.size(); ++i)
-    for (const Arg& a : e.args)
-      for (TensorId id : a.tensors)
-        if (made[i] >= 0 && id >= 0 && tensors[made[i]].storage == tensors[id].storage &&
-            !shows(made[i], sizes[i], id))
-          return false;
+    if (made[i] >= 0 && any_tensor(e.args, [&](TensorId id) {
+          return tensors[made[i]].storage == tensors[id].storage && !shows(made[i], sizes[i], id);
+        }))
+      return false;
   return true;
 }
 
@@ -228,9 +218,7 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
   // Of a view strides and the offset must be known, too. What is written is itself.
   if (written_arguments(e).empty() && is_view(e, w_.tape) && !(known && shows_all(e, *known))) {
-    for (const Arg& a : e.args)
-      for (TensorId id : a.tensors)
-        if (id >= 0) w_.demand_place(id);
+    for_each_tensor(e.args, [&](TensorId id) { w_.demand_place(id); });
     // What passes on is a view of what it is given, whatever its numbers are. Of others these may say whether
     // it is one (dropout).
     const bool as_recorded = known && std::ranges::all_of(*known, all_known) && e.facts->passes_on;
@@ -294,7 +282,7 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
                    step_of(w_.tape, e, given[i]));
     types.push_back(w_.type_of(given[i]));
   }
-  for_each_written(e, x.written, [&](TensorId id) { types.push_back(w_.type_of(id)); });
+  for_each_written(e, [&](TensorId id) { types.push_back(w_.type_of(id)); });
   for (const Arg& r : e.results)
     if (r.kind == Arg::Kind::Value && r.value.isTensorList()) throw_unsupported("results of unknown kind");
   x.gives = types.size();
@@ -318,11 +306,9 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
 void ExternCalls::define_results(const Entry& e, graph::Node* node, bool finds_sizes) {
   const record::TensorIds made = made_by(e);
   auto k = static_cast<int>(made.size());
-  for_each_written(e, written_arguments(e), [&](TensorId id) { w_.write(id, node->out(k++)); });
+  for_each_written(e, [&](TensorId id) { w_.write(id, node->out(k++)); });
   const std::set<int> storages = operand_storages(e, w_.tape);
-  bool detached = false;
-  for (const Arg& a : e.args)
-    for (TensorId of : a.tensors) detached |= of >= 0 && w_.is_detached(of);
+  const bool detached = any_tensor(e.args, [&](TensorId of) { return w_.is_detached(of); });
   for (size_t i = 0; i < made.size(); ++i) {
     if (w_.is_known(made[i])) continue;  // the written argument itself
     Value* v = node->out(static_cast<int>(i));
@@ -435,7 +421,7 @@ void ExternCalls::lower(const Entry& e) {
   if (!e.facts->is_waited_for) return;
   auto begin = [&](TensorId id) { under_way_[w_.root_of(id)] = node->operands; };
   for (TensorId id : made_by(e)) begin(id);
-  for_each_written(e, written_arguments(e), begin);
+  for_each_written(e, begin);
 }
 
 }  // namespace bolt::lower

@@ -103,12 +103,10 @@ class Prober {
   /// out of what has none. On the CPU one tensor of floats has nothing that it would have to fit.
   bool is_safe_on(c10::DeviceType device) const {
     int tensors = 0, integers = 0;
-    for (const Arg& a : call_.entry.args)
-      for (TensorId id : a.tensors) {
-        if (id < 0) continue;
-        ++tensors;
-        integers += !is_float(call_.tape.tensors[static_cast<size_t>(id)]);
-      }
+    for_each_tensor(call_.entry.args, [&](TensorId id) {
+      ++tensors;
+      integers += !is_float(call_.tape.tensors[static_cast<size_t>(id)]);
+    });
     if (is_run_on(device)) return tensors <= 1 && integers == 0;
     const c10::OperatorHandle& op = call_.entry.op;
     return integers == 0 || op.hasKernelForDispatchKey(c10::DispatchKey::Meta) ||

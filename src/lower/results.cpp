@@ -25,9 +25,9 @@ bool counts_apart(const record::Tape& tape, TensorId id) {
     const record::Entry& e = tape.entries[static_cast<size_t>(info.producer)];
     if (e.own_version) return true;
     TensorId shown = -1;
-    for (const record::Arg& arg : e.args)
-      for (TensorId t : arg.tensors)
-        if (t >= 0 && t < id && tape.tensors[static_cast<size_t>(t)].storage == info.storage) shown = t;
+    for_each_tensor(e.args, [&](TensorId t) {
+      if (t < id && tape.tensors[static_cast<size_t>(t)].storage == info.storage) shown = t;
+    });
     id = shown;
   }
   return false;
@@ -37,10 +37,10 @@ bool counts_apart(const record::Tape& tape, TensorId id) {
 std::unordered_map<int, int> counted_writes(const record::Tape& tape) {
   std::unordered_map<int, int> counted;
   for (const record::Entry& e : tape.entries)
-    for (int argument : record::written_arguments(e))
-      for (TensorId id : e.args[static_cast<size_t>(argument)].tensors)
-        if (id >= 0 && !e.facts->turns && !record::counts_no_write(e) && !counts_apart(tape, id))
-          ++counted[tape.tensors[static_cast<size_t>(id)].storage];
+    if (!e.facts->turns && !record::counts_no_write(e))
+      for_each_written(e, [&](TensorId id) {
+        if (!counts_apart(tape, id)) ++counted[tape.tensors[static_cast<size_t>(id)].storage];
+      });
   return counted;
 }
 

@@ -89,10 +89,9 @@ void Windows::take_over_gaps(TensorId id) {
   const auto nesting = nesting_of(info.sizes, info.strides);
   for (size_t d = 0; nesting && d < strides.size(); ++d) {
     if (info.sizes[d] != 1 || !(nesting->gaps >> d & 1)) continue;
-    for (const record::Arg& arg : tape.entries[static_cast<size_t>(info.producer)].args)
-      for (TensorId of : arg.tensors)
-        if (of >= 0 && strides[d].is_const())
-          strides[d] = stride_like(info.strides[d], states_[of].layout, sizes);
+    for_each_tensor(tape.entries[static_cast<size_t>(info.producer)].args, [&](TensorId of) {
+      if (strides[d].is_const()) strides[d] = stride_like(info.strides[d], states_[of].layout, sizes);
+    });
   }
 }
 

@@ -103,16 +103,10 @@ bool is_better_apart(const Tape& tape) {
   auto differs = [](const Arg& arg) {  // an operand is handed on as a tensor is
     return differs_between_calls(arg) && arg.kind != Arg::Kind::WrappedNumber;
   };
-  auto is_followed = [&](const Arg& arg) {
-    return std::ranges::any_of(arg.tensors, [&](TensorId id) {
-      return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
-    });
-  };
   for (size_t i : left_to_eager(tape, false))
-    if (tape.entries[i].grad_mode && std::ranges::any_of(tape.entries[i].args, is_followed)) return true;
+    if (is_followed(tape, tape.entries[i])) return true;
   return std::ranges::any_of(tape.entries, [&](const Entry& e) {
-    return (e.grad_mode && std::ranges::any_of(e.args, differs) &&
-            std::ranges::any_of(e.args, is_followed)) ||
+    return (std::ranges::any_of(e.args, differs) && is_followed(tape, e)) ||
            e.op.operator_name().name == "torchbolt::begin_checkpoint";
   });
 }

@@ -71,12 +71,10 @@ inline void add_input(Tape& tape, TensorId id) {
 /// What no other entry of the part gives, and is no input of it, this one makes.
 inline void add_entry(Tape& tape, const Entry& entry) {
   const auto index = static_cast<int>(tape.entries.size());
-  for (const Arg& result : entry.results)
-    for (TensorId id : result.tensors) {
-      if (id < 0) continue;
-      TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
-      if (info.input < 0 && info.producer < 0) info.producer = index;
-    }
+  for_each_tensor(entry.results, [&](TensorId id) {
+    TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+    if (info.input < 0 && info.producer < 0) info.producer = index;
+  });
   tape.entries.push_back(entry);
 }
 

@@ -159,16 +159,14 @@ void Recorder::note_data_sizes(const Entry& entry) {
   if (!rests_on_data) return;
   const int index = static_cast<int>(tape_.entries.size());
   bool first = true;
-  for (const Arg& result : entry.results)
-    for (TensorId id : result.tensors) {
-      if (id < 0) continue;
-      TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
-      if (info.producer != index || info.sizes.empty()) continue;
-      info.data_sized = true;
-      // 0 and 1 are sizes of their own: such a run says nothing of larger ones.
-      if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
-      if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
-    }
+  for_each_tensor(entry.results, [&](TensorId id) {
+    TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    if (info.producer != index || info.sizes.empty()) return;
+    info.data_sized = true;
+    // 0 and 1 are sizes of their own: such a run says nothing of larger ones.
+    if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
+    if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
+  });
   has_data_sizes_ = follows_sizes = true;
 }
 

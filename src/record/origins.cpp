@@ -31,22 +31,20 @@ class Origins {
     if (info.input >= 0) return origins.push_back(id), true;
     if (info.producer < 0 || !info.plain || ++operators_ > kMostOperators) return false;
     const Entry& entry = tape_.entries[static_cast<size_t>(info.producer)];
-    return is_function(entry) && std::all_of(entry.args.begin(), entry.args.end(), [&](const Arg& arg) {
-             return arg.syms.empty() && std::all_of(arg.tensors.begin(), arg.tensors.end(),
-                                                    [&](TensorId each) { return add(each); });
+    return is_function(entry) && std::ranges::all_of(entry.args, [&](const Arg& arg) {
+             return arg.syms.empty() &&
+                    std::ranges::all_of(arg.tensors, [&](TensorId each) { return add(each); });
            });
   }
 
   /// Did any operator write to what was met? Those that turn a tensor only say so (detach_, of every
   /// torch.tensor()).
   bool is_written() const {
-    return std::any_of(tape_.entries.begin(), tape_.entries.end(), [&](const Entry& entry) {
-      return !entry.facts->turns && std::ranges::any_of(written_arguments(entry), [&](int at) {
-        return std::ranges::any_of(entry.args[static_cast<size_t>(at)].tensors, [&](TensorId id) {
-          return id >= 0 && storages_.contains(tape_.tensors[static_cast<size_t>(id)].storage);
-        });
-      });
-    });
+    auto is_met = [&](TensorId id) {
+      return storages_.contains(tape_.tensors[static_cast<size_t>(id)].storage);
+    };
+    return std::ranges::any_of(
+        tape_.entries, [&](const Entry& entry) { return !entry.facts->turns && any_written(entry, is_met); });
   }
 
   std::vector<TensorId> origins;

@@ -85,9 +85,7 @@ bool Recorder::is_filled(size_t maker) const {
   auto storage = [&](TensorId id) { return tape_.tensors[static_cast<size_t>(id)].storage; };
   const int made = storage(tape_.entries[maker].results[0].tensors[0]);
   for (size_t i = maker + 1; i < tape_.entries.size(); ++i)
-    for (int written : written_arguments(tape_.entries[i]))
-      for (TensorId id : tape_.entries[i].args[static_cast<size_t>(written)].tensors)
-        if (id >= 0 && storage(id) == made) return true;
+    if (any_written(tape_.entries[i], [&](TensorId id) { return storage(id) == made; })) return true;
   return false;
 }
 

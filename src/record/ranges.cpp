@@ -17,11 +17,11 @@ const Entry* maker(const Tape& tape, TensorId id) {
   const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
   if (info.producer < 0 || !info.plain) return nullptr;
   const auto made = static_cast<size_t>(info.producer);
+  auto is_there = [&](TensorId written) {
+    return tape.tensors[static_cast<size_t>(written)].storage == info.storage;
+  };
   for (size_t i = made; i < tape.entries.size(); ++i)
-    for (int at : written_arguments(tape.entries[i]))
-      for (TensorId written : tape.entries[i].args[static_cast<size_t>(at)].tensors)
-        if (written >= 0 && tape.tensors[static_cast<size_t>(written)].storage == info.storage)
-          return nullptr;
+    if (any_written(tape.entries[i], is_there)) return nullptr;
   return &tape.entries[made];
 }
 

@@ -325,9 +325,7 @@ void Recorder::note_new_geometry(Entry& entry, const torch::jit::Stack& given) {
     changed_inputs_ = true;
     return;
   }
-  for (int i : written_arguments(entry))
-    for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-      if (id >= 0) tensors_.note_resized(id, tape_.entries.size());
+  for_each_written(entry, [&](TensorId id) { tensors_.note_resized(id, tape_.entries.size()); });
   auto unseen = [](const c10::OperatorHandle& op, torch::jit::Stack* stack) {
     c10::impl::ExcludeDispatchKeyGuard off(kKey);
     op.callBoxed(stack);
@@ -383,9 +381,7 @@ torch::jit::Stack Recorder::before_call(Entry& entry, const torch::jit::Stack& s
 void Recorder::after_call(Entry& entry, const torch::jit::Stack& given) {
   if (has_new_geometry(entry)) note_new_geometry(entry, given);
   changed_inputs_ |= writes_gradients(tape_, entry);
-  for (int i : written_arguments(entry))
-    for (TensorId id : entry.args[static_cast<size_t>(i)].tensors)
-      if (id >= 0) tensors_.count_write(id);
+  for_each_written(entry, [&](TensorId id) { tensors_.count_write(id); });
 }
 
 void Recorder::note_raised(const c10::OperatorHandle& op) {

@@ -122,9 +122,7 @@ std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted
   std::vector<int> last(tape.tensors.size(), -1);
   for (size_t i = 0; i < tape.entries.size(); ++i)
     for (const auto* args : {&tape.entries[i].args, &tape.entries[i].results})
-      for (const Arg& arg : *args)
-        for (TensorId id : arg.tensors)
-          if (id >= 0) last[id] = static_cast<int>(i);
+      for_each_tensor(*args, [&](TensorId id) { last[id] = static_cast<int>(i); });
   for (TensorId id : wanted)
     if (id >= 0) last[id] = static_cast<int>(tape.entries.size());
   return last;

@@ -44,15 +44,13 @@ bool may_decide_sizes(const Entry& entry, size_t argument) {
   return std::ranges::all_of(entry.args, [](const Arg& a) { return a.kind == Arg::Kind::Value; });
 }
 
+bool is_followed(const Tape& tape, const Entry& entry) {
+  return entry.grad_mode && any_tensor(entry.args, [&](TensorId id) {
+           return tape.tensors[static_cast<size_t>(id)].requires_grad;
+         });
+}
 bool writes_gradients(const Tape& tape, const Entry& entry) {
-  auto requires_grad = [&](TensorId id) {
-    return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
-  };
-  auto any = [&](const Arg& arg) {
-    return std::any_of(arg.tensors.begin(), arg.tensors.end(), requires_grad);
-  };
-  return entry.grad_mode && std::any_of(entry.args.begin(), entry.args.end(), any) &&
-         !written_arguments(entry).empty();
+  return is_followed(tape, entry) && !written_arguments(entry).empty();
 }
 bool needs_gradients(const Tape& tape) {
   for (const auto& t : tape.tensors)

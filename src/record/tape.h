@@ -116,7 +116,35 @@ const std::vector<int>& written_arguments(const Entry& entry);
 /// places may, and all that an operator is given that makes a tensor of nothing (arange); operands do not.
 bool may_decide_sizes(const Entry& entry, size_t argument);
 
+/// Calls `each` with every tensor that there is among arguments or results.
+template <class Each>
+void for_each_tensor(std::span<const Arg> args, const Each& each) {
+  for (const Arg& arg : args)
+    for (TensorId id : arg.tensors)
+      if (id >= 0) each(id);
+}
+/// Is it so of one of them?
+template <class Holds>
+bool any_tensor(std::span<const Arg> args, const Holds& holds) {
+  return std::ranges::any_of(args, [&](const Arg& arg) {
+    return std::ranges::any_of(arg.tensors, [&](TensorId id) { return id >= 0 && holds(id); });
+  });
+}
+/// The same for those that the operator writes to.
+template <class Each>
+void for_each_written(const Entry& entry, const Each& each) {
+  for (int a : written_arguments(entry)) for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), each);
+}
+template <class Holds>
+bool any_written(const Entry& entry, const Holds& holds) {
+  return std::ranges::any_of(written_arguments(entry), [&](int a) {
+    return any_tensor(entry.args.subspan(static_cast<size_t>(a), 1), holds);
+  });
+}
+
 struct Tape;
+/// Does autograd follow what it is given?
+bool is_followed(const Tape& tape, const Entry& entry);
 /// Does it write something that autograd follows, so that what is written to requires a gradient afterwards?
 bool writes_gradients(const Tape& tape, const Entry& entry);
 /// Does autograd follow any operator of the tape? Without grad mode nothing is differentiated, though a view

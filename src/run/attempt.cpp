@@ -30,9 +30,8 @@ Attempts::Attempts(const record::Tape& tape) {
       if (record::makes_generator(e.op)) add(own, generator);
       if (std::find(own.begin(), own.end(), generator) == own.end()) add(generators_, generator);
     }
-    for (const record::Arg& result : e.results)
-      for (record::TensorId id : result.tensors)
-        if (id >= 0) draws_on(tape.tensors[static_cast<size_t>(id)].device);
+    for_each_tensor(e.results,
+                    [&](record::TensorId id) { draws_on(tape.tensors[static_cast<size_t>(id)].device); });
   }
 }
 

@@ -78,13 +78,8 @@ Made and_the_rest_by_eager(const Recorded& r, const record::Tape& tape, const au
 /// may be replaying a tape.
 void check_order_of_collectives(const Recorded& r, const record::Tape& tape) {
   if (std::ranges::find(r.is_awaited, true) == r.is_awaited.end()) return;
-  auto is_followed = [&](const record::Arg& arg) {
-    return std::ranges::any_of(arg.tensors, [&](record::TensorId id) {
-      return id >= 0 && tape.tensors[static_cast<size_t>(id)].requires_grad;
-    });
-  };
   for (const record::Entry& e : tape.entries)
-    if (e.facts->communicates && e.grad_mode && std::ranges::any_of(e.args, is_followed))
+    if (e.facts->communicates && record::is_followed(tape, e))
       throw_unsupported("gradients through ", e.op.operator_name().name,
                         ", beside hooks that wait for others");
 }

@@ -273,15 +273,12 @@ class Making {
       if (id >= 0) shown.insert(info(id).storage);
     std::unordered_map<int, TensorId> known;
     auto look = [&](TensorId id) {
-      if (id < 0) return;
       const int storage = parts.backward.tensors[static_cast<size_t>(id)].storage;
       if (known.try_emplace(storage, id).first->second != id) shown.insert(storage);
     };
     for (TensorId id : parts.backward.inputs) look(id);
     for (const record::Entry& entry : parts.backward.entries)
-      for (const auto* list : {&entry.args, &entry.results})
-        for (const record::Arg& a : *list)
-          for (TensorId id : a.tensors) look(id);
+      for (const auto* list : {&entry.args, &entry.results}) for_each_tensor(*list, look);
     std::erase_if(left, [&](TensorId id) { return shown.contains(info(id).storage); });
     return left;
   }

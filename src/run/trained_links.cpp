@@ -22,6 +22,11 @@ namespace {
 
 int64_t bytes_of(const TensorInfo& info) { return static_cast<int64_t>(autograd::bytes_reached(info)); }
 
+/// Marks what `more` does, which may be empty.
+void unite(std::vector<bool>& to, const std::vector<bool>& more) {
+  for (size_t i = 0; i < more.size(); ++i) to[i] = to[i] || more[i];
+}
+
 }  // namespace
 
 TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted, const TrainedParts& parts,
@@ -157,22 +162,15 @@ void TrainedLinks::find_readers_of_saved() {
   for (const record::Entry& entry : tape.entries) {
     std::vector<bool> all(count);
     bool saved = false;
-    for (const record::Arg& arg : entry.args)
-      for (TensorId id : arg.tensors) {
-        if (id < 0) continue;
-        const auto& of = from[static_cast<size_t>(id)];
-        saved |= of.empty();
-        for (size_t k = 0; k < of.size(); ++k) all[k] = all[k] || of[k];
-      }
+    for_each_tensor(entry.args, [&](TensorId id) {
+      saved |= from[static_cast<size_t>(id)].empty();
+      unite(all, from[static_cast<size_t>(id)]);
+    });
     if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
-    for (size_t k = 0; k < count; ++k) reads_saved[k] = reads_saved[k] || (saved && all[k]);
-    auto lead = [&](std::span<const record::Arg> args) {
-      for (const record::Arg& arg : args)
-        for (TensorId id : arg.tensors)
-          if (id >= 0) from[static_cast<size_t>(id)] = all;
-    };
-    lead(entry.results);
-    for (int a : record::written_arguments(entry)) lead(entry.args.subspan(static_cast<size_t>(a), 1));
+    if (saved) unite(reads_saved, all);
+    auto lead = [&](TensorId id) { from[static_cast<size_t>(id)] = all; };
+    for_each_tensor(entry.results, lead);
+    for_each_written(entry, lead);
   }
   if (count > 1) find_readers_of_each(from);
 }
@@ -185,28 +183,22 @@ void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& fr
   readers.assign(p_.saved.size(), std::vector<bool>(count, false));
   std::vector<std::vector<size_t>> made_of(tape.tensors.size());  // of which saved tensors
   for (size_t s = 0; s < p_.saved.size(); ++s) made_of[static_cast<size_t>(tape.inputs[s])] = {s};
-  auto each_of = [](std::span<const record::Arg> args, auto visit) {
-    for (const record::Arg& arg : args)
-      for (TensorId id : arg.tensors)
-        if (id >= 0) visit(static_cast<size_t>(id));
-  };
   for (const record::Entry& entry : tape.entries) {
     std::vector<size_t> read;
     std::vector<bool> behind(count, false);
-    each_of(entry.args, [&](size_t id) {
-      if (from[id].empty()) read.insert(read.end(), made_of[id].begin(), made_of[id].end());
-      for (size_t k = 0; k < from[id].size(); ++k) behind[k] = behind[k] || from[id][k];
+    for_each_tensor(entry.args, [&](TensorId id) {
+      const auto at = static_cast<size_t>(id);
+      if (from[at].empty()) read.insert(read.end(), made_of[at].begin(), made_of[at].end());
+      unite(behind, from[at]);
     });
     std::ranges::sort(read);
     read.erase(std::unique(read.begin(), read.end()), read.end());
-    for (size_t s : read)
-      for (size_t k = 0; k < count; ++k) readers[s][k] = readers[s][k] || behind[k];
-    auto lead = [&](size_t id) {
-      if (from[id].empty()) made_of[id] = read;
+    for (size_t s : read) unite(readers[s], behind);
+    auto lead = [&](TensorId id) {
+      if (from[static_cast<size_t>(id)].empty()) made_of[static_cast<size_t>(id)] = read;
     };
-    each_of(entry.results, lead);
-    for (int a : record::written_arguments(entry))
-      each_of(entry.args.subspan(static_cast<size_t>(a), 1), lead);
+    for_each_tensor(entry.results, lead);
+    for_each_written(entry, lead);
   }
 }
 
@@ -218,22 +210,18 @@ void TrainedLinks::find_inputs_of_each() {
   const auto storage_of = [&](TensorId id) { return static_cast<size_t>(info_of(tape, id).storage); };
   std::vector<std::vector<bool>> of(static_cast<size_t>(record::count_storages(tape)),
                                     std::vector<bool>(count));
-  const auto add = [](std::vector<bool>& to, const std::vector<bool>& more) {
-    for (size_t i = 0; i < to.size(); ++i) to[i] = to[i] || more[i];
-  };
   for (size_t i = 0; i < count; ++i) of[storage_of(tape.inputs[i])][i] = true;
   for (const record::Entry& entry : tape.entries) {
     std::vector<bool> read(count);
-    autograd::for_each_tensor(entry.args, [&](TensorId id) { add(read, of[storage_of(id)]); });
-    const auto lead = [&](TensorId id) { add(of[storage_of(id)], read); };
-    autograd::for_each_tensor(entry.results, lead);
-    for (int a : record::written_arguments(entry))
-      autograd::for_each_tensor(entry.args.subspan(static_cast<size_t>(a), 1), lead);
+    for_each_tensor(entry.args, [&](TensorId id) { unite(read, of[storage_of(id)]); });
+    const auto lead = [&](TensorId id) { unite(of[storage_of(id)], read); };
+    for_each_tensor(entry.results, lead);
+    for_each_written(entry, lead);
   }
   made_of.assign(p_.tangent_of.size(), std::vector<bool>(count));
   for (size_t s = 0; s < p_.saved.size(); ++s)
     for (size_t k = 0; k < made_of.size(); ++k)
-      if (readers.empty() || readers[s][k]) add(made_of[k], of[storage_of(p_.saved[s])]);
+      if (readers.empty() || readers[s][k]) unite(made_of[k], of[storage_of(p_.saved[s])]);
 }
 
 /// Results that autograd itself leads back, to inputs or to a part of what the node gives.
@@ -269,9 +257,9 @@ const record::Entry* TrainedLinks::shown_by(TensorId id, std::string_view name) 
     const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
     if (entry.op.operator_name().name == name) return &entry;
     TensorId shown = -1;
-    for (const record::Arg& arg : entry.args)
-      for (TensorId operand : arg.tensors)
-        if (operand >= 0 && info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
+    for_each_tensor(entry.args, [&](TensorId operand) {
+      if (info_of(tape_, operand).storage == info_of(tape_, id).storage) shown = operand;
+    });
     if (shown < 0) return nullptr;
     id = shown;
   }
@@ -336,7 +324,7 @@ void TrainedLinks::find_cost_of_inputs() {
 std::vector<bool> TrainedLinks::inputs_behind(const Tensors& tangents) const {
   std::vector<bool> out(tape_.inputs.size());
   for (size_t k = 0; k < made_of.size(); ++k)
-    for (size_t i = 0; tangents[k].defined() && i < out.size(); ++i) out[i] = out[i] || made_of[k][i];
+    if (tangents[k].defined()) unite(out, made_of[k]);
   return out;
 }
 

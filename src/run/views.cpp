@@ -26,14 +26,13 @@ class Views::Finding {
     const Entry& entry = tape_.entries[static_cast<size_t>(producer)];
     if (!record::written_arguments(entry).empty() || entry.facts->turns) return false;
     bool from_a_view = false;
-    for (const record::Arg& arg : entry.args)
-      for (TensorId operand : arg.tensors) {
-        if (operand < 0) continue;
-        if (info(operand).storage != info(id).storage || !reach(operand)) return false;
-        from_a_view = true;
-      }
-    if (from_a_view) entries_.insert(producer);
-    return from_a_view;
+    const bool from_others = any_tensor(entry.args, [&](TensorId operand) {
+      from_a_view = true;
+      return info(operand).storage != info(id).storage || !reach(operand);
+    });
+    if (from_others || !from_a_view) return false;
+    entries_.insert(producer);
+    return true;
   }
 
   const std::set<int>& entries() const { return entries_; }

@@ -27,9 +27,7 @@ std::vector<bool> used_inputs(const record::Tape& tape, const std::vector<record
   auto mark = [&](record::TensorId id) {
     if (id >= 0 && tape.tensors[id].input >= 0) used[tape.tensors[id].input] = true;
   };
-  for (const auto& e : tape.entries)
-    for (const auto& a : e.args)
-      for (auto id : a.tensors) mark(id);
+  for (const auto& e : tape.entries) for_each_tensor(e.args, mark);
   for (auto id : wanted) mark(id);
   return used;
 }
