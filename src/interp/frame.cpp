@@ -169,12 +169,6 @@ void take_frame_object(Frame& frame, Frame& from) {
   frame.raw->frame_obj = object;
 }
 
-const Frame* bottom_of(const Frame& frame) {
-  const Frame* at = &frame;
-  while (at->return_to != ReturnTo::entry && at->back) at = at->back;
-  return at;
-}
-
 void replace_run(Frame* innermost) {
   for (Frame* frame = innermost; frame;) {
     Frame* back = frame->return_to == ReturnTo::entry ? nullptr : frame->back;

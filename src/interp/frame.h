@@ -139,7 +139,12 @@ struct FrameState {
 Frame* restore(const FrameState& state, Frame* back);
 
 /// The frame at the bottom of `frame`'s run: the one that run_frame was entered with.
-const Frame* bottom_of(const Frame& frame);
+template <class AnyFrame>
+AnyFrame* bottom_of(AnyFrame& frame) {
+  AnyFrame* at = &frame;
+  while (at->return_to != ReturnTo::entry && at->back) at = at->back;
+  return at;
+}
 
 /// Drops a suspended run that will not go on: its frames, innermost first. Generators in it are over.
 void discard_run(Frame* innermost);

@@ -98,7 +98,7 @@ std::atomic<int64_t>& stops() {
 PyObject* run_frame(Frame& frame, Semantics& semantics, bool throwing) {
   Thread& thread = this_thread();
   PyThreadState* tstate = thread_state();
-  Frame* bottom = const_cast<Frame*>(bottom_of(frame));
+  Frame* bottom = bottom_of(frame);
   std::optional<Handled> handled;
   if (!bottom->generator) handled.emplace(tstate, *bottom);
   if (!enter_chain(&frame, semantics, tstate, thread)) return nullptr;
@@ -110,7 +110,7 @@ PyObject* run_frame(Frame& frame, Semantics& semantics, bool throwing) {
   if (semantics.suspended && !result && !PyErr_Occurred()) {
     come_to_rest(*semantics.suspended);
     if (handled) {
-      handled->leave_with(*const_cast<Frame*>(bottom_of(*semantics.suspended)));
+      handled->leave_with(*bottom_of(*semantics.suspended));
       stops() += semantics.counts_stops;
     }
   }

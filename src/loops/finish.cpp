@@ -58,7 +58,7 @@ class Finisher {
 
   // ---- merging ----
 
-  bool mergeable(size_t outer, size_t inner) const {
+  bool mergeable(size_t outer, size_t inner) {
     const Atom &a = space_.atoms[outer], &b = space_.atoms[inner];
     if (a.locked || b.locked || (space_.reduced >> outer & 1) != (space_.reduced >> inner & 1)) return false;
     if (in_.acc && is_column(a.symbol) != is_column(b.symbol)) return false;
@@ -135,8 +135,8 @@ class Finisher {
     take(index[in_.acc_column]);
     return acc_atoms_;
   }
-  int acc_order(Sym atom) const {
-    auto& order = const_cast<Finisher*>(this)->acc_atoms();
+  int acc_order(Sym atom) {
+    const Syms& order = acc_atoms();
     return static_cast<int>(std::find(order.begin(), order.end(), atom) - order.begin());
   }
   void drop_from_acc_order(Sym atom) {

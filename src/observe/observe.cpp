@@ -104,9 +104,9 @@ void Recording::enter_frame(Frame& frame) {
   entry = &frame;
 }
 
-void Recording::begins_in(const Frame& innermost) {
-  for (const Frame* frame : frames_of(innermost)) {
-    const_cast<Frame*>(frame)->observer = &world;
+void Recording::begins_in(Frame& innermost) {
+  for (Frame* frame : frames_of(innermost)) {
+    frame->observer = &world;
     if (is_watched(*frame, innermost)) watched_.push_back(frame);
   }
 }

@@ -226,7 +226,7 @@ class Recording final : public interp::Semantics {
   bool is_outside(PyObject* iterator);
 
   /// The region begins in these frames.
-  void begins_in(const Frame& innermost);
+  void begins_in(Frame& innermost);
 
  private:
   interp::CallStart start_next_of_callback(Frame& frame, PyObject* iterator);

@@ -165,9 +165,9 @@ void keep_frame_objects(const CallEntry& entry, interp::Frame& before, interp::F
   const interp::Frame* at = &before;
   while (!at->raw->frame_obj && at->return_to != interp::ReturnTo::entry && at->back) at = at->back;
   if (!at->raw->frame_obj) return;
-  const std::vector<const interp::Frame*> from = observe::frames_of(before), to = observe::frames_of(after);
+  const std::vector<interp::Frame*> from = observe::frames_of(before), to = observe::frames_of(after);
   for (size_t i = 0; i < std::min(from.size(), to.size()) && entry.recipe.frames[i].stays; ++i)
-    interp::take_frame_object(*const_cast<interp::Frame*>(to[i]), *const_cast<interp::Frame*>(from[i]));
+    interp::take_frame_object(*to[i], *from[i]);
 }
 
 Outcome run_entry(const CallEntry& entry, guard::Found& found) {

@@ -1,7 +1,6 @@
 // observe/ends/frames.cpp
 #include "observe/ends/frames.h"
 
-#include <algorithm>
 #include <string>
 #include <string_view>
 
@@ -90,14 +89,6 @@ PyObject* PlainSteps::call_native(Frame& frame, PyObject* callable, PyObject* co
                                   PyObject* kwnames) {
   PyObject* result = Semantics::call_native(frame, callable, args, nargs, kwnames);
   return result || !says_compiling() ? result : call_with_stack(callable, args, nargs, kwnames);
-}
-
-std::vector<const Frame*> frames_of(const Frame& innermost) {
-  std::vector<const Frame*> frames = {&innermost};
-  while (frames.back()->return_to != interp::ReturnTo::entry && frames.back()->back)
-    frames.push_back(frames.back()->back);
-  std::reverse(frames.begin(), frames.end());
-  return frames;
 }
 
 std::vector<PyObject*> kept_of(PyObject* const* locals, size_t count, const std::vector<bool>& live) {

@@ -3,6 +3,7 @@
 // read from there. Later runs that come to the same place find the region by it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <string>
@@ -39,7 +40,14 @@ std::vector<std::string> root_names_of(const interp::Frame& innermost);
 const interp::Frame* users_frame(const interp::Frame* innermost);
 
 /// The frames of a run, oldest first.
-std::vector<const interp::Frame*> frames_of(const interp::Frame& innermost);
+template <class AnyFrame>
+std::vector<AnyFrame*> frames_of(AnyFrame& innermost) {
+  std::vector<AnyFrame*> frames = {&innermost};
+  while (frames.back()->return_to != interp::ReturnTo::entry && frames.back()->back)
+    frames.push_back(frames.back()->back);
+  std::reverse(frames.begin(), frames.end());
+  return frames;
+}
 /// `visit` gets every local and every value on the stack of a run.
 template <class Visit>
 void for_each_slot(const interp::Frame& innermost, Visit visit) {

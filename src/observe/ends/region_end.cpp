@@ -111,7 +111,7 @@ void Recording::end_here(Frame& frame, const Reason& why, bool drop) {
   if (interp::bottom_of(frame) != entry || guard::transform_levels() > outer_levels_) {
     not_past_here(frame, why);
   } else {
-    rebuilder.frames(frames_of(frame));
+    rebuilder.frames(frames_of(std::as_const(frame)));
     rebuilder.effects();
     if (const auto& failure = rebuilder.failure)
       cannot_describe(failure->where_it_ends(why), rebuilder.failed_on, rebuilder.failed_below);
