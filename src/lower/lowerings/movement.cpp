@@ -6,6 +6,7 @@
 // parallel, gives the same sums every time, and fuses with what reads it.
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <optional>
 #include <utility>
 
@@ -203,36 +204,32 @@ Results adaptive_avg_pool_backward(Call& c) {
   return f.only(repeated(g / static_cast<double>(number_of(times)), times));
 }
 
+/// The last three dimensions split in five, which are put into another order and joined to three.
+Results regrouped(const Term& x, const Syms& split, const std::vector<int64_t>& order, const Syms& joined) {
+  const int64_t lead = x.rank() - 3;
+  Syms apart(x.sizes().begin(), x.sizes().begin() + lead), whole = apart;
+  apart.insert(apart.end(), split.begin(), split.end());
+  whole.insert(whole.end(), joined.begin(), joined.end());
+  std::vector<int64_t> dims(static_cast<size_t>(lead));
+  std::iota(dims.begin(), dims.end(), 0);
+  for (int64_t d : order) dims.push_back(lead + d);
+  return {permuted(x.reshaped(apart), dims).reshaped(whole).value};
+}
+
 // [.., C * r * r, H, W] <-> [.., C, H * r, W * r]
 Results pixel_shuffle(Call& c) {
-  Term x{&c, c.tensor("self")};
+  const Term x{&c, c.tensor("self")};
   const Sym r = c.integer("upscale_factor");
-  const auto n = static_cast<int64_t>(x.rank());
-  const Syms& s = x.sizes();
-  const auto at = static_cast<size_t>(n);
-  const Sym channels = floordiv(s[at - 3], r * r);
-  Syms lead(s.begin(), s.begin() + (n - 3)), split = lead, whole = lead;
-  split.insert(split.end(), {channels, r, r, s[at - 2], s[at - 1]});
-  whole.insert(whole.end(), {channels, s[at - 2] * r, s[at - 1] * r});
-  std::vector<int64_t> order;
-  for (int64_t d = 0; d < n - 3; ++d) order.push_back(d);
-  for (int64_t d : {0, 3, 1, 4, 2}) order.push_back(n - 3 + d);
-  return {permuted(x.reshaped(split), order).reshaped(whole).value};
+  const Sym* s = &x.sizes().back() - 2;
+  const Sym channels = floordiv(s[0], r * r);
+  return regrouped(x, {channels, r, r, s[1], s[2]}, {0, 3, 1, 4, 2}, {channels, s[1] * r, s[2] * r});
 }
 Results pixel_unshuffle(Call& c) {
-  Term x{&c, c.tensor("self")};
+  const Term x{&c, c.tensor("self")};
   const Sym r = c.integer("downscale_factor");
-  const auto n = static_cast<int64_t>(x.rank());
-  const Syms& s = x.sizes();
-  const auto at = static_cast<size_t>(n);
-  const Sym height = floordiv(s[at - 2], r), width = floordiv(s[at - 1], r);
-  Syms lead(s.begin(), s.begin() + (n - 3)), split = lead, whole = lead;
-  split.insert(split.end(), {s[at - 3], height, r, width, r});
-  whole.insert(whole.end(), {s[at - 3] * r * r, height, width});
-  std::vector<int64_t> order;
-  for (int64_t d = 0; d < n - 3; ++d) order.push_back(d);
-  for (int64_t d : {0, 2, 4, 1, 3}) order.push_back(n - 3 + d);
-  return {permuted(x.reshaped(split), order).reshaped(whole).value};
+  const Sym* s = &x.sizes().back() - 2;
+  const Sym height = floordiv(s[1], r), width = floordiv(s[2], r);
+  return regrouped(x, {s[0], height, r, width, r}, {0, 2, 4, 1, 3}, {s[0] * r * r, height, width});
 }
 
 // [N, groups * n, ...] -> [N, n * groups, ...]
