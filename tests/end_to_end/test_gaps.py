@@ -6,18 +6,11 @@ from __future__ import annotations
 
 import pytest
 import torch
+from over_sizes import leaves, regions
 from torch import nn
 from torch.nn import functional as F
 
 import torchbolt
-
-
-def leaves(value):
-    return [t for t in torch.utils._pytree.tree_leaves(value) if isinstance(t, torch.Tensor)]
-
-
-def regions(compiled):
-    return torchbolt.stats()["regions"]
 
 
 @pytest.fixture(autouse=True)
