@@ -9,7 +9,9 @@
 namespace bolt::session {
 namespace {
 
-/// The place with each of its indices, one at a time, left open.
+/// The place with each of its indices, one at a time, left open. Places are texts, since what was at them is
+/// made anew by each call, or lies in another process: an index is a number in brackets, of whatever kind its
+/// container is.
 std::vector<std::string> patterns_of(const std::string& place) {
   std::vector<std::string> all;
   for (size_t at = place.find('['); at != std::string::npos; at = place.find('[', at + 1)) {
