@@ -313,6 +313,15 @@ bool contiguous_as_second(Call& c) {
   return true;
 }
 
+/// (scores by time, sequence and class, ...): of each sequence the loss, the slopes, and a divisor.
+bool ctc_losses(Call& c) {
+  const Tensor scores = c.tensor(0);
+  c.give({scores.size(1)}, scores.scalar_type());
+  contiguous_as_first(c);
+  c.give({scores.size(1)}, scores.scalar_type());
+  return true;
+}
+
 bool like_second(Call& c) {
   c.give_like(c.tensor(1));
   return true;
@@ -664,6 +673,8 @@ const std::pair<const char*, ResultRow> kRows[] = {
     {"aten::native_group_norm_backward", group_norm_backward},
     {"aten::native_dropout", dropout},
     {"torchbolt::draw_state", draw_state},
+    {"torchbolt::ctc_losses", ctc_losses},
+    {"torchbolt::ctc_losses.lists", ctc_losses},
     {"torchbolt::dropout_keep", dropout_keep},
     {"aten::_scaled_dot_product_flash_attention_for_cpu", attention},
     {"aten::_scaled_dot_product_flash_attention_for_cpu_backward", attention_backward},

@@ -14,6 +14,7 @@
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
 #include "autograd/product_formulas.h"
+#include "autograd/sequence_losses.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/replay.h"
@@ -138,7 +139,9 @@ class StepMaking {
         return true;
       }
       auto compute = [&](Stack& given) { writer_.call(run_.entries[i].op, given); };
-      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack);
+      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack) ||
+             call_sequence_loss(run_.entries[i], stack,
+                                [&](const c10::OperatorHandle& op, auto& given) { writer_.call(op, given); });
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_) writer_.end(i, results);

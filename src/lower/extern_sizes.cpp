@@ -172,6 +172,12 @@ ResultSizes ctc_loss(const Call& c) {
   return all_results(c, {c.sizes("log_probs")[1]});
 }
 
+/// The losses, their slopes, and divisors.
+ResultSizes ctc_losses(const Call& c) {
+  const Syms scores = c.sizes("scores"), sequences{scores[1]};
+  return std::vector<Syms>{sequences, scores, sequences};
+}
+
 /// The bags; whose each index is, where anybody has to know; how many each has, and which was the largest.
 ResultSizes embedding_bag(const Call& c) {
   const Syms &weight = c.sizes("weight"), &given = c.sizes("indices");
@@ -322,6 +328,7 @@ const std::vector<SizeRule>& rules() {
       {im2col, {"im2col"}},
       {istft, {"istft"}},
       {ctc_loss, {"ctc_loss"}},
+      {ctc_losses, {"torchbolt::ctc_losses"}},
       {embedding_bag, {"embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"}},
       {embedding_bag_gradient, {"_embedding_bag_dense_backward"}},
       {gradient_of_factors, {"_embedding_bag_per_sample_weights_backward"}},

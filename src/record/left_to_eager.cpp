@@ -58,12 +58,6 @@ bool has_sparse_gradient(const Tape& tape, const Entry& entry) {
          tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])].requires_grad;
 }
 
-/// (log_probs, targets, input_lengths, target_lengths, ...)
-bool reads_data_for_its_gradient(const Tape& tape, const Entry& entry) {
-  return entry.op.operator_name().name == "aten::ctc_loss" && entry.grad_mode &&
-         tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])].requires_grad;
-}
-
 /// (self, mat2, offs, ...): products of the groups of a mixture of experts. bfloat16 has a kernel that reads
 /// on the device where groups end; for other types ATen reads it on the host and makes one product after
 /// another, forwards and backwards.
@@ -81,8 +75,7 @@ std::vector<size_t> left_to_eager(const Tape& tape, bool sizes_differ) {
   std::vector<size_t> entries;
   for (size_t i = 0; i < tape.entries.size(); ++i)
     if (is_recurrent_and_eagers(tape, tape.entries[i], sizes_differ) ||
-        has_sparse_gradient(tape, tape.entries[i]) || reads_data_for_its_gradient(tape, tape.entries[i]) ||
-        is_product_of_groups_on_host(tape, tape.entries[i]))
+        has_sparse_gradient(tape, tape.entries[i]) || is_product_of_groups_on_host(tape, tape.entries[i]))
       entries.push_back(i);
   return entries;
 }

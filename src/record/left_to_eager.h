@@ -7,9 +7,8 @@
 //
 // Embeddings with sparse gradients: a gradient that is no memory with strides is no value of a program.
 //
-// Losses over sequences (ctc_loss): ATen reads lengths and labels out of tensors before it chooses a kernel,
-// and a tensor that stands for another has no data. So it is with products of groups (_grouped_mm) of types
-// that a GPU has no kernel for.
+// Products of groups (_grouped_mm) of types that a GPU has no kernel for: ATen reads where groups end out of
+// a tensor before it chooses a kernel, and a tensor that stands for another has no data.
 //
 // Others show only when they are differentiated (autograd::NotFollowed, run/make_differentiated.cpp).
 //

@@ -108,7 +108,7 @@ constexpr FactByName kRows[] = {
     {"aten::empty_permuted", kAny, &OperatorFacts::uninitialised},
     {"aten::new_empty", kAny, &OperatorFacts::uninitialised},
     {"aten::new_empty_strided", kAny, &OperatorFacts::uninitialised},
-    {"aten::ctc_loss", "Tensor", &OperatorFacts::reads_memory},
+    {"aten::ctc_loss", kAny, &OperatorFacts::reads_memory},
     {"torchbolt::function", "", &OperatorFacts::passes_on},
 };
 

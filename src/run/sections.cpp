@@ -52,7 +52,7 @@ bool draws_from_another(const lower::ExternCall& call) {
 bool is_somebodys(const PreparedStep& p) {
   if (!p.call) return false;
   const std::string_view name = p.call->op.schema().name();
-  return !name.starts_with("aten::") && name != "torchbolt::draw_state";
+  return !name.starts_with("aten::") && !name.starts_with("torchbolt::");
 }
 
 /// As so many kernels of ours: calls of ATen take the host longer.
