@@ -6,6 +6,7 @@
 #include <torch/library.h>
 
 #include "autograd/function.h"
+#include "python/gil.h"
 #include "python/py_ref.h"
 #include "record/argument.h"
 #include "support/error.h"
@@ -51,7 +52,7 @@ int64_t policy_of(const record::Entry& begin) {
 }
 
 bool is_to_be_saved(int64_t policy, const record::Entry& entry, const record::Tape& tape) {
-  const pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   try {
     const c10::OperatorName& name = entry.op.operator_name();
     const auto asked = pybind11::reinterpret_borrow<pybind11::object>(kept_callable(policy).get());

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "autograd/node_ptr.h"
+#include "python/gil.h"
 #include "python/py_ref.h"
 #include "support/error.h"
 
@@ -50,7 +51,7 @@ PyRef as_list(const std::vector<at::Tensor>& tensors) {
 std::shared_ptr<PyObject> shared(PyObject* object) {
   return {Py_NewRef(object), [](PyObject* held) {
             if (!Py_IsInitialized()) return;
-            const pybind11::gil_scoped_acquire gil;
+            const WithGil gil;
             Py_DECREF(held);
           }};
 }
@@ -81,7 +82,7 @@ class FunctionNode final : public Node {
       if (!gradients[i].defined()) gradients[i] = at::zeros(filled_[i].sizes, filled_[i].options);
     std::vector<at::Tensor> saved;
     for (const SavedVariable& each : saved_) saved.push_back(each.unpack(getptr()));
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     const PyRef saved_list = as_list(saved), gradient_list = as_list(gradients);
     const PyRef ints = PyRef::steal(pybind11::cast(ints_).release().ptr());
     PyObject* const found = PyObject_CallFunctionObjArgs(backward_.get(), saved_list.get(), ints.get(),
@@ -187,7 +188,7 @@ std::vector<at::Tensor> with_gradients(int64_t backward, const Inputs& inputs, a
                                        const c10::List<bool>& differentiable, bool materialize) {
   std::shared_ptr<PyObject> callable;
   {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     callable = shared(kept_callable(backward).get());
   }
   const ResultsOfFunction given{outputs,

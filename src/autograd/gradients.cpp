@@ -19,6 +19,7 @@
 
 #include "autograd/fake.h"
 #include "autograd/walk.h"
+#include "python/gil.h"
 #include "record/backward.h"
 #include "record/tensors.h"
 #include "support/error.h"
@@ -52,7 +53,7 @@ bool only_stand_for_others(at::TensorList outputs) { return !outputs.empty() && 
 Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
                   bool with_history) {
   check_hooks(places);
-  std::optional<pybind11::gil_scoped_release> released;
+  std::optional<WithoutGil> released;
   if (PyGILState_Check()) released.emplace();
   return torch::autograd::Engine::get_default_engine().execute(edges_of(outputs), tangents.vec(), retain,
                                                                with_history, false, edges_of(places));

@@ -20,6 +20,7 @@
 #include "autograd/trial.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
+#include "python/gil.h"
 #include "record/recorder.h"
 #include "record/replay.h"
 #include "record/text.h"
@@ -265,7 +266,7 @@ bool in_a_pass() { return torch::autograd::get_current_graph_task_id() != -1; }
 /// there, and functions of the user's, need the GIL.
 template <class Body>
 auto in_no_pass(Body body) {
-  std::optional<pybind11::gil_scoped_release> released;
+  std::optional<WithoutGil> released;
   if (PyGILState_Check()) released.emplace();
   return std::async(std::launch::async, body).get();
 }

@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "device/cuda_lease.h"
+#include "python/gil.h"
 
 namespace bolt::device {
 
@@ -20,7 +21,7 @@ struct CudaDrawingGraph::Graph {
   Graph(const Graph&) = delete;
   ~Graph() {
     if (Py_IsInitialized()) {
-      const pybind11::gil_scoped_acquire gil;
+      const WithGil gil;
       torchs = {};
     } else {
       torchs.release();  // the process ends
@@ -63,7 +64,7 @@ class CudaDrawingGraph::Numbers {
    public:
     InUse(Numbers& numbers, driver::CUstream stream) : numbers_(numbers), stream_(stream) {
       // Torch lets go of the GIL while it launches, and wants it back: nobody waits here who has it.
-      std::optional<pybind11::gil_scoped_release> others_go_on;
+      std::optional<WithoutGil> others_go_on;
       if (PyGILState_Check()) others_go_on.emplace();
       lock_ = std::unique_lock(numbers_.mutex_);
       if (numbers_.event_ && numbers_.last_ != stream_)
@@ -98,7 +99,7 @@ CudaDrawingGraph::CudaDrawingGraph(CudaRoom& room, driver::CUcontext context,
   const driver::ContextGuard current(context);
   // To begin capturing writes the numbers.
   const Numbers::InUse in_use(numbers_, static_cast<driver::CUstream>(room.stream_.native_handle()));
-  const pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   numbers_.keep(room.device_);
   // Beside the device's pool torch has one of the processor's memory, for its own graphs alone, and raises
   // where one begins in a pool that others have ended in. So there is always one.
@@ -113,7 +114,7 @@ void CudaDrawingGraph::capture(CudaRoom& room, const std::function<void()>& work
   graph_->begin(lease_->pool());
   try {
     {
-      const pybind11::gil_scoped_release as_elsewhere;
+      const WithoutGil as_elsewhere;
       work();
     }
     graph_->end();
@@ -134,7 +135,7 @@ CudaDrawingGraph::~CudaDrawingGraph() = default;
 
 void CudaDrawingGraph::launch(driver::CUstream stream) {
   const Numbers::InUse in_use(numbers_, stream);
-  const pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   graph_->torchs.attr("replay")();
 }
 

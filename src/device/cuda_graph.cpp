@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "device/cuda_lease.h"
+#include "python/gil.h"
 
 namespace bolt::device {
 namespace {
@@ -63,7 +64,7 @@ Turn CudaRoom::turn() {
   const Turns::Answer answer = turns_.ask();
   bool ours = answer == Turns::Answer::yours;
   if (answer == Turns::Answer::not_now) {
-    std::optional<pybind11::gil_scoped_release> others_go_on;
+    std::optional<WithoutGil> others_go_on;
     if (PyGILState_Check()) others_go_on.emplace();
     ours = turns_.wait();
   }

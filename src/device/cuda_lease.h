@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include "device/cuda_graph.h"
+#include "python/gil.h"
 
 namespace bolt::device {
 
@@ -38,7 +39,7 @@ class CudaRoom::Lease {
  public:
   /// From here to `end_allocating`, memory that the thread allocates comes from the pool.
   explicit Lease(CudaRoom& room) : room_(room) {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     forget_workspaces();
     // Between asking and counting nothing may give the GIL away.
     const pybind11::object handle = torchs_own("_graph_pool_handle"),
@@ -49,14 +50,14 @@ class CudaRoom::Lease {
     ++room_.leases_;
   }
   void end_allocating() {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     allocating_ = false;
     forget_workspaces();
     torchs_own("_cuda_endAllocateToPool")(device(), pool_);
   }
   ~Lease() {
     if (!Py_IsInitialized()) return;  // the process ends
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     try {
       if (allocating_) end_allocating();
       const pybind11::object release = torchs_own("_cuda_releasePool");

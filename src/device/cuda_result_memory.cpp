@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "device/cuda_lease.h"
+#include "python/gil.h"
 
 namespace bolt::device {
 namespace {
@@ -30,7 +31,7 @@ class CudaResultMemory final : public ResultMemory {
 
   ~CudaResultMemory() override {
     if (!exists_ || !Py_IsInitialized()) return;
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     try {
       release();
     } catch (const pybind11::error_already_set&) {  // at exit nobody minds
@@ -43,14 +44,14 @@ class CudaResultMemory final : public ResultMemory {
   class Allocating {
    public:
     explicit Allocating(CudaResultMemory& memory) : memory_(memory) {
-      const pybind11::gil_scoped_acquire gil;
+      const WithGil gil;
       if (!memory_.exists_)
         memory_.pool_ = torchs_own("_graph_pool_handle")().cast<std::pair<int64_t, int64_t>>();
       torchs_own("_cuda_beginAllocateCurrentThreadToPool")(memory_.index(), memory_.pool_);
       is_first_ = !std::exchange(memory_.exists_, true);
     }
     ~Allocating() {
-      const pybind11::gil_scoped_acquire gil;
+      const WithGil gil;
       try {
         torchs_own("_cuda_endAllocateToPool")(memory_.index(), memory_.pool_);
         if (!is_first_) memory_.release();

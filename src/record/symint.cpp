@@ -10,6 +10,7 @@
 #include <bit>
 #include <cmath>
 
+#include "python/gil.h"
 #include "record/parsed_floats.h"
 #include "support/error.h"
 
@@ -207,7 +208,7 @@ namespace {
 c10::SymNode unwrapped(c10::SymNode node) {
   auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
   if (!python) return node;
-  pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   const pybind11::handle inner = python->getPyObj();
   return pybind11::isinstance<c10::SymNodeImpl>(inner) ? inner.cast<c10::SymNode>() : node;
 }
@@ -290,7 +291,7 @@ std::vector<Sym> take_wrapped_symbol(c10::IValue& argument) {
   if (!argument.isTensor()) return {};
   const at::Tensor& t = argument.toTensor();
   if (!t.defined() || !t.unsafeGetTensorImpl()->is_wrapped_number()) return {};
-  pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   pybind11::object object = pybind11::reinterpret_steal<pybind11::object>(THPVariable_Wrap(t));
   PyObject* found = PyObject_GetAttrString(object.ptr(), "_wrapped_number");
   if (!found) return PyErr_Clear(), std::vector<Sym>{};

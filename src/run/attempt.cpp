@@ -11,6 +11,7 @@
 #include <string_view>
 #include <unordered_set>
 
+#include "python/gil.h"
 #include "record/expectation.h"
 #include "record/operator_facts.h"
 
@@ -67,10 +68,10 @@ std::optional<RunEagerly> Attempts::reason() {
   try {
     throw;
   } catch (const python_error& e) {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     return of_python(e.type);
   } catch (const pybind11::error_already_set& e) {
-    const pybind11::gil_scoped_acquire gil;
+    const WithGil gil;
     return of_python(e.type().ptr());
   } catch (const c10::Error& e) {
     const std::string text = e.what_without_backtrace();

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "python/gil.h"
 #include "record/communications.h"
 #include "record/generators.h"
 #include "record/tape.h"
@@ -53,6 +54,8 @@ class Attempts {
       throw;
     } catch (const Error&) {
       throw;  // a fault of ours
+    } catch (const abi::__forced_unwind&) {
+      wait_for_end_of_process();  // an operator of Python's asked for a lock that there is none of any more
     } catch (...) {
       if (told.any()) throw;
       std::optional<RunEagerly> why = reason();

@@ -16,6 +16,7 @@
 #include <algorithm>
 
 #include "autograd/joint.h"
+#include "python/gil.h"
 #include "record/copy.h"
 #include "record/recorder.h"
 #include "record/replay.h"
@@ -54,7 +55,7 @@ bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
 bool is_checkpointed() {
   const auto hooks = at::SavedTensorDefaultHooks::get_hooks();
   if (!hooks || !at::SavedTensorDefaultHooks::is_enabled()) return false;
-  const pybind11::gil_scoped_acquire gil;
+  const WithGil gil;
   const auto pack = pybind11::reinterpret_borrow<pybind11::object>(hooks->first.ptr(getPyInterpreter()));
   const pybind11::object module = pybind11::getattr(pack, "__module__", pybind11::none());
   return pybind11::isinstance<pybind11::str>(module) &&

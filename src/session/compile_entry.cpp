@@ -10,6 +10,7 @@
 #include "autograd/early_cuts.h"
 #include "guard/handed_out.h"
 #include "guard/tensors.h"
+#include "python/gil.h"
 #include "run/attempt.h"
 #include "run/eager_trial.h"
 #include "session/backend.h"
@@ -209,6 +210,8 @@ Built try_compile(run::Recorded recorded) {
     return {nullptr, e.what(), EndsEarlier::no, e.kind() == ErrorKind::User};
   } catch (const std::exception& e) {
     return {nullptr, e.what()};
+  } catch (const abi::__forced_unwind&) {
+    wait_for_end_of_process();
   } catch (...) {
     return {nullptr, "the compiler threw something that is not a std::exception"};
   }
@@ -227,9 +230,12 @@ void compile_in_background(CallEntry& entry, run::Recorded recorded) {
 
 bool compile_now(Callable* self, CallEntry& entry, run::Recorded recorded) {
   Built built;
-  Py_BEGIN_ALLOW_THREADS;
-  built = try_compile(std::move(recorded));
-  Py_END_ALLOW_THREADS;
+  {
+    const WithoutGil others_go_on;
+    const CompilationHere compilation;
+    if (!compilation.may_begin()) return false;
+    built = try_compile(std::move(recorded));
+  }
   if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), false;
   if (!built.region) throw Error(built.is_users ? ErrorKind::User : ErrorKind::Internal, built.failure);
   adopt(entry, std::move(built.region));

@@ -7,6 +7,7 @@
 #include "cache/redis.h"
 #include "device/cpu_results.h"
 #include "interp/semantics.h"
+#include "python/gil.h"
 #include "python/py_ref.h"
 #include "run/make_compiled.h"
 #include "run/step_times.h"
@@ -30,12 +31,18 @@ PyObject* give_back_results(PyObject*, PyObject*) {
   Py_RETURN_NONE;
 }
 PyObject* wait(PyObject*, PyObject*) {
-  Py_BEGIN_ALLOW_THREADS wait_for_background();
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  {
+    const WithoutGil others_go_on;
+    wait_for_background();
+  }
+  Py_RETURN_NONE;
 }
 PyObject* stop(PyObject*, PyObject*) {
-  Py_BEGIN_ALLOW_THREADS stop_background();
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  {
+    const WithoutGil others_go_on;
+    stop_background();
+  }
+  Py_RETURN_NONE;
 }
 
 PyObject* time_steps(PyObject*, PyObject* on) {

@@ -11,6 +11,7 @@
 #include "autograd/gradients.h"
 #include "interp/run.h"
 #include "observe/ends/frames.h"
+#include "python/gil.h"
 #include "record/size_of_data.h"
 #include "run/attempt.h"
 
@@ -88,7 +89,7 @@ std::vector<at::Tensor> run_region(run::Runnable& region, const std::vector<at::
   const record::Communications told;
   try {
     if (!region.releases_gil()) return region.run(inputs, values, std::move(torchs));
-    pybind11::gil_scoped_release no_gil;
+    const WithoutGil no_gil;
     return region.run(inputs, values, std::move(torchs));
   } catch (const run::RunEagerly& why) {
     run::check_nobody_was_told(told, why);

@@ -16,8 +16,9 @@ struct JobQueue {
   std::mutex mutex;
   std::condition_variable changed;
   std::deque<std::function<void()>> jobs;
-  int running = 0;
+  int running = 0, elsewhere = 0;  ///< jobs; compilations of other threads
   bool started = false;
+  bool stopped = false;  ///< for good
 
   void work() {
     std::unique_lock lock(mutex);
@@ -47,6 +48,7 @@ void run_in_background(std::function<void()> job) {
   static const int registered = pthread_atfork(nullptr, nullptr, after_fork);
   (void)registered;
   std::lock_guard lock(queue->mutex);
+  if (queue->stopped) return;
   if (!queue->started) {
     queue->started = true;
     std::thread([q = queue] { q->work(); }).detach();
@@ -61,11 +63,27 @@ void wait_for_background() {
 }
 
 void stop_background() {
+  std::deque<std::function<void()>> dropped;  // may want Python's lock, whose holder may want this one
   {
     std::lock_guard lock(queue->mutex);
-    queue->jobs.clear();
+    queue->stopped = true;
+    dropped.swap(queue->jobs);
   }
-  wait_for_background();
+  dropped.clear();
+  std::unique_lock lock(queue->mutex);
+  queue->changed.wait(lock, [] { return queue->running == 0 && queue->elsewhere == 0; });
+}
+
+CompilationHere::CompilationHere() {
+  std::lock_guard lock(queue->mutex);
+  may_begin_ = !queue->stopped;
+  queue->elsewhere += may_begin_;
+}
+
+CompilationHere::~CompilationHere() {
+  std::lock_guard lock(queue->mutex);
+  queue->elsewhere -= may_begin_;
+  queue->changed.notify_all();
 }
 
 }  // namespace bolt

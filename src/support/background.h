@@ -11,8 +11,21 @@ namespace bolt {
 void run_in_background(std::function<void()> job);
 /// Returns when the queue is empty and nothing runs.
 void wait_for_background();
-/// Empties the queue and returns when nothing runs: the process ends, and a compilation must not meet the
-/// destructors of static objects.
+/// Empties the queue for good and returns when nothing runs: the process ends, and a compilation must neither
+/// meet the destructors of static objects nor let go of Python's objects where there is no Python any more.
 void stop_background();
+
+/// A compilation on the thread that needs it. One that goes on is waited for when the process ends, and none
+/// begins any more.
+class CompilationHere {
+ public:
+  CompilationHere();
+  ~CompilationHere();
+  CompilationHere(const CompilationHere&) = delete;
+  bool may_begin() const { return may_begin_; }
+
+ private:
+  bool may_begin_;
+};
 
 }  // namespace bolt

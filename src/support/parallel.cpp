@@ -28,7 +28,7 @@ void in_parallel(size_t count, const std::function<void(size_t)>& work) {
       }
     }
   };
-  std::vector<std::thread> pool;
+  std::vector<std::jthread> pool;  // joined also where anything is thrown here
   pool.reserve(threads);
   size_t started = std::min<size_t>(threads, 1);
   try {
@@ -37,7 +37,7 @@ void in_parallel(size_t count, const std::function<void(size_t)>& work) {
   }
   if (count > 0) share(0);
   for (; started < threads; ++started) share(started);
-  for (std::thread& thread : pool) thread.join();
+  pool.clear();
   for (const std::exception_ptr& error : errors)
     if (error) std::rethrow_exception(error);
 }
