@@ -22,6 +22,7 @@
 #include "record/recorder.h"
 #include "record/text.h"
 #include "run/finish.h"
+#include "run/found_sizes.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
 #include "run/make_differentiated.h"
@@ -36,7 +37,9 @@ using Made = std::shared_ptr<run::Runnable>;
 class RegionCompilation {
  public:
   explicit RegionCompilation(run::Recorded recorded)
-      : r_(std::move(recorded)), sizes_(r_.tape, r_.dynamic, r_.number_symbols, std::move(r_.size_facts)) {
+      : r_(std::move(recorded)),
+        found_(r_),
+        sizes_(r_.tape, r_.dynamic, r_.number_symbols, std::move(r_.size_facts)) {
     sizes_.not_guessed = std::move(r_.not_guessed);
   }
 
@@ -48,14 +51,10 @@ class RegionCompilation {
       return finished(other(r_, sizes_.open()), r_, sizes_);
     }
     if (r_.road == run::Road::replay) return replayed("the backend is eager", false);
-    if (const std::string why = r_.obstacle.empty() ? device::why_not(r_.tape) : r_.obstacle; !why.empty()) {
-      if (sizes_.any_data()) throw EndsAtFoundSizes(why);
+    if (const std::string why = r_.obstacle.empty() ? device::why_not(r_.tape) : r_.obstacle; !why.empty())
       return replayed(why, true);
-    }
-    const bool step = autograd::has_gradients(r_.tape);
-    if (!step && !record::needs_gradients(r_.tape)) return compiled(false);
-    if (sizes_.any_data()) throw EndsAtFoundSizes("gradients are needed");
-    return step ? whole_step() : differentiated();
+    if (!found_.needs_gradients(sizes_)) return compiled(false);
+    return autograd::has_gradients(r_.tape) ? whole_step() : differentiated();
   }
 
  private:
@@ -86,13 +85,13 @@ class RegionCompilation {
     try {
       step = begin_step(r_, sizes_);
     } catch (const autograd::NotFollowed& error) {
+      found_.end_if_any(sizes_, error.what());
       if (r_.may_end_before_backward) throw EndsBeforeBackward(error.what());
       return replayed(error.what(), true);
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
       const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants), false);
-      const bool goes_on = !cuts.places.empty();
-      return goes_on ? differentiated() : replayed(error.what(), true);
+      return cuts.places.empty() ? replayed(error.what(), true) : differentiated();
     }
     return step(compiled(true));
   }
@@ -105,12 +104,11 @@ class RegionCompilation {
       } catch (const SizeDemand& demand) {
         const std::string where = stages.where(demand);
         if (sizes_.solve(demand, where)) continue;
-        if (sizes_.any_data()) throw EndsAtFoundSizes(where);
+        found_.end_if_any(sizes_, where);
         if (!sizes_.asks_early(demand)) throw;
         return replayed("a random number would have to be known when compiling: " + where, true);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Unsupported) throw;
-        if (sizes_.any_data()) throw EndsAtFoundSizes(error.what());
         return replayed(error.what(), true);
       }
     }
@@ -125,6 +123,7 @@ class RegionCompilation {
   }
 
   Made replayed(const std::string& why, bool fallback) {
+    found_.end_if_any(sizes_, why);
     return finished(make_replayed(r_, sizes_, why, fallback), r_, sizes_);
   }
 
@@ -135,6 +134,7 @@ class RegionCompilation {
   }
 
   run::Recorded r_;
+  const run::FoundSizes found_;
   lower::Sizes sizes_;
   const GiveMemoryBack at_the_end_;
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

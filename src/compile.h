@@ -7,16 +7,13 @@
 #include <stdexcept>
 #include <vector>
 
+#include "run/found_sizes.h"
 #include "run/recorded.h"
 #include "run/runnable.h"
 
 namespace bolt {
 
-/// What was recorded goes on behind sizes that are data, and cannot be compiled so. The region has to end
-/// before the operator that finds them out.
-struct EndsAtFoundSizes : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+using run::EndsAtFoundSizes;
 
 /// A backward pass inside of what was recorded cannot be part of a program. Where the region ends before it,
 /// what lies on both sides can be compiled.

@@ -16,6 +16,7 @@
 #include "autograd/follow.h"
 #include "autograd/formulas_without_data.h"
 #include "autograd/product_formulas.h"
+#include "autograd/selected_rows.h"
 #include "autograd/sequence_losses.h"
 #include "autograd/trial.h"
 #include "autograd/walk.h"
@@ -44,7 +45,8 @@ class Making {
         inner_(asked.inner),
         joint_(joint),
         trial_(trial),
-        writer_(run_, joint, trial) {}
+        writer_(run_, joint, trial),
+        rows_(run_, wanted_) {}
 
   void make() {
     try {
@@ -101,6 +103,7 @@ class Making {
       writer_.begin(i);
     };
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
+      if (rows_.takes(i)) return writer_.go_on_at(run_.entries[i].loc), rows_.call(i, stack), true;
       if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
       auto compute = [&](torch::jit::Stack& given) { writer_.call(run_.entries[i].op, given); };
       return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack) ||
@@ -109,7 +112,7 @@ class Making {
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) {
       at_.reset();
-      writer_.end(i, results);
+      if (!rows_.gives_rows(i)) writer_.end(i, results);
     };
     if (trial_) options.value = [&](Sym number) { return trial_->value_of(number); };
     return record::replay_watched(run_, fakes_, wanted_, std::move(options));
@@ -253,6 +256,7 @@ class Making {
   Joint& joint_;
   Trial* trial_;  ///< null: it is as in the recorded run
   Writer writer_;
+  SelectedRows rows_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<InputPtr> nodes_;          ///< null: the input requires no gradient
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node

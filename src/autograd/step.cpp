@@ -14,6 +14,7 @@
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
 #include "autograd/product_formulas.h"
+#include "autograd/selected_rows.h"
 #include "autograd/sequence_losses.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
@@ -39,7 +40,8 @@ class StepMaking {
         wanted_(wanted),
         own_(own),
         untracked_(run.tensors.size()),
-        writer_(run, joint_, nullptr) {}
+        writer_(run, joint_, nullptr),
+        rows_(run, wanted) {}
 
   [[noreturn]] void fail(const std::string& why) const {
     if (at_) throw NotFollowed(*at_, why);
@@ -132,6 +134,8 @@ class StepMaking {
           writer_.follow_number(stack[a].toTensor(), arg);
     };
     options.instead = [&](size_t i, Stack& stack) {
+      copied_ = false;
+      if (rows_.takes(i)) return writer_.go_on_at(run_.entries[i].loc), rows_.call(i, stack), true;
       copied_ = !is_followed(run_.entries[i], stack);
       if (copied_) {
         copy(i, stack);
@@ -144,7 +148,7 @@ class StepMaking {
                                 [&](const c10::OperatorHandle& op, auto& given) { writer_.call(op, given); });
     };
     options.after = [&](size_t i, const Stack& results) {
-      if (!copied_) writer_.end(i, results);
+      if (!copied_ && !rows_.gives_rows(i)) writer_.end(i, results);
       if (is_gradients(run_.entries[i])) passes_.back().end = joint_.tape.entries.size();
       at_.reset();
     };
@@ -231,6 +235,7 @@ class StepMaking {
   std::vector<bool> untracked_;  ///< by tensor of the run
   bool copied_ = false;          ///< the entry in progress
   Writer writer_;
+  SelectedRows rows_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
   std::vector<NodePtr> nodes_, leaves_made_;

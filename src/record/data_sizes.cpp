@@ -3,6 +3,7 @@
 
 #include <ATen/ops/broadcast_tensors.h>
 #include <ATen/ops/index.h>
+#include <ATen/ops/lift_fresh.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/unbind.h>
@@ -24,19 +25,35 @@
 namespace bolt::record {
 namespace {
 
-std::vector<at::Tensor> places(const at::Tensor& mask) { return at::nonzero(mask).unbind(1); }
+/// Of a constant it is announced as one, as torch.tensor() announces what it makes of numbers. Those lie on
+/// the processor.
+at::Tensor matrix_of_places(const at::Tensor& mask, bool constant) {
+  if (!constant) return at::nonzero(mask);
+  at::Tensor found;
+  {
+    const c10::impl::ExcludeDispatchKeyGuard unseen(kKey);
+    found = at::nonzero(mask).to(at::Device(device::kHost)).clone();
+  }
+  found = at::lift_fresh(found);
+  return device::is_on_host(mask) ? found : found.to(mask.device());
+}
+
+std::vector<at::Tensor> places(const at::Tensor& mask, bool constant) {
+  return matrix_of_places(mask, constant).unbind(1);
+}
+
+bool is_mask(const c10::IValue& index) {
+  return index.isTensor() && index.toTensor().defined() &&
+         (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte);
+}
 
 bool has_mask(const c10::IValue& indices) {
   if (!indices.isList()) return false;
-  for (const c10::IValue& index : indices.toListRef())
-    if (index.isTensor() && index.toTensor().defined() &&
-        (index.toTensor().scalar_type() == at::kBool || index.toTensor().scalar_type() == at::kByte))
-      return true;
-  return false;
+  return std::ranges::any_of(indices.toListRef(), is_mask);
 }
 
 /// Takes places for the masks among the indices of x[...]. Where that would raise, the masks stay.
-void find_places(const at::Tensor& x, c10::IValue& argument) {
+void find_places(const at::Tensor& x, bool constant, c10::IValue& argument) {
   c10::List<std::optional<at::Tensor>> indices;
   int64_t dim = 0;
   for (const c10::IValue& index : argument.toListRef()) {
@@ -54,7 +71,7 @@ void find_places(const at::Tensor& x, c10::IValue& argument) {
     }
     for (int64_t d = 0; d < t.dim(); ++d, ++dim)
       if (dim >= x.dim() || t.size(d) != x.size(dim)) return;  // raises
-    for (const at::Tensor& each : places(t)) indices.push_back(each);
+    for (const at::Tensor& each : places(t, constant)) indices.push_back(each);
   }
   argument = indices;
 }
@@ -85,7 +102,8 @@ bool types_rest_on_data(const c10::OperatorHandle& op, const OperatorFacts& fact
   return op.operator_name().name == "aten::bincount" && !stack[first_argument(facts, stack) + 1].isNone();
 }
 
-bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack) {
+bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, bool constant,
+                    torch::jit::Stack* stack) {
   const std::string& name = op.operator_name().name;
   const size_t begin = first_argument(facts, *stack);
   auto give = [&](c10::IValue result) {
@@ -94,7 +112,8 @@ bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, t
     return true;
   };
   const at::Tensor first = (*stack)[begin].toTensor();
-  if (name == "aten::where" || name == "aten::nonzero_numpy") return give(places(first));
+  if (name == "aten::where" || name == "aten::nonzero_numpy") return give(places(first, constant));
+  if (name == "aten::nonzero" && constant) return give(matrix_of_places(first, constant));
   if (name == "aten::argwhere") return give(at::nonzero(first));
   if (const c10::IValue& least = stack->back();
       name == "aten::bincount" && least.isInt() && least.toInt() > 0) {
@@ -106,10 +125,10 @@ bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, t
     if (mask.scalar_type() != at::kBool) return false;
     const std::vector<at::Tensor> same = at::broadcast_tensors({mask, first});
     c10::List<std::optional<at::Tensor>> indices;
-    for (const at::Tensor& each : places(same[0])) indices.push_back(each);
+    for (const at::Tensor& each : places(same[0], constant)) indices.push_back(each);
     return give(at::index(same[1], indices));
   }
-  if (name == "aten::index") find_places(first, (*stack)[begin + 1]);
+  if (name == "aten::index") find_places(first, constant, (*stack)[begin + 1]);
   return false;
 }
 
@@ -127,9 +146,35 @@ bool Recorder::can_find_sizes(const at::Tensor& t) const {
   return device::is_on_host(t) && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
 }
 
+/// Here the size does not matter as long as all rows can be computed with in the place of some.
+bool Recorder::can_select_rows(const at::Tensor& t) const {
+  if (!goes_on_with_selected_rows || !may_rest_on_data()) return false;
+  return grad_mode_.value_or(c10::GradMode::is_enabled()) && is_plain(t) && t.dim() > 0 &&
+         (device::is_on_host(t) || t.is_cuda());
+}
+
+/// A mask of numbers in the code (`~torch.eye(n, dtype=torch.bool)`) selects the same in each call.
+bool Recorder::are_masks_constant(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
+  constexpr int64_t kMost = int64_t{1} << 20;  // the places are kept, and take eight bytes each
+  const bool is_index = facts.selects && selects_by_mask(facts, stack);
+  if (!(is_index || facts.finds_places) || !has_row || transformed_ || !obstacle().empty()) return false;
+  const size_t begin = first_argument(facts, stack);
+  auto is_constant_mask = [&](const c10::IValue& value) {
+    const at::Tensor mask = value.toTensor();
+    const auto id = mask.numel() <= kMost ? tensors_.find(mask) : std::nullopt;
+    return id && is_constant(*id);
+  };
+  if (!is_index) return is_constant_mask(stack[begin + (facts.arguments == 2 ? 1 : 0)]);
+  return std::ranges::all_of(stack[begin + 1].toListRef(), [&](const c10::IValue& index) {
+    return !is_mask(index) || is_constant_mask(index);
+  });
+}
+
 bool Recorder::can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const {
+  const bool selects = facts.selects || facts.finds_places;
   auto fits = [&](const c10::IValue& value) {
-    return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor());
+    return !value.isTensor() || !value.toTensor().defined() || can_find_sizes(value.toTensor()) ||
+           (selects && can_select_rows(value.toTensor()));
   };
   for (size_t i = first_argument(facts, stack); i < stack.size(); ++i) {
     if (!fits(stack[i])) return false;

@@ -17,7 +17,9 @@ bool selects_by_mask(const OperatorFacts& facts, const torch::jit::Stack& stack)
 /// not 0, as in ATen: those are recorded. bincount() whose `minlength` is as large as what it counts gives as
 /// many numbers as that says, which is expected of later calls, too. True: all of it has been; false: `op`
 /// itself comes yet.
-bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, torch::jit::Stack* stack);
+/// `constant`: the masks hold the same in each call, and so do the places.
+bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, bool constant,
+                    torch::jit::Stack* stack);
 
 /// Of nothing, bincount() gives integers whatever the weights are, so data decide what it gives.
 bool types_rest_on_data(const c10::OperatorHandle& op, const OperatorFacts& facts,

@@ -60,6 +60,10 @@ constexpr FactByName kRows[] = {
     {"aten::argwhere", "", &OperatorFacts::finds_sizes},
     {"aten::where", "", &OperatorFacts::finds_sizes},
     {"aten::masked_select", "", &OperatorFacts::finds_sizes},
+    {"aten::nonzero", "", &OperatorFacts::finds_places},
+    {"aten::nonzero_numpy", "", &OperatorFacts::finds_places},
+    {"aten::where", "", &OperatorFacts::finds_places},
+    {"aten::masked_select", "", &OperatorFacts::finds_places},
     {"aten::_unique2", "", &OperatorFacts::finds_sizes},
     {"aten::unique_consecutive", "", &OperatorFacts::finds_sizes},
     {"aten::bincount", "", &OperatorFacts::finds_sizes},
@@ -145,7 +149,8 @@ void look_for_communication(std::string_view name, OperatorFacts& facts) {
 
 bool is_ordinary(const OperatorFacts& facts) {
   return !(facts.ends_region || facts.finds_sizes || facts.selects || facts.counts_classes || facts.places ||
-           facts.lifts || facts.draws || facts.has_out || facts.turns || facts.communicates) &&
+           facts.lifts || facts.draws || facts.has_out || facts.turns ||
+           facts.communicates) &&
          facts.written.empty() && facts.written_in_training.empty() && facts.handed_back.empty();
 }
 

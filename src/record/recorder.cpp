@@ -231,7 +231,8 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
   note_met();
   const bool finds_sizes = !unseen && !escaped_ && (facts.finds_sizes || selects_by_mask(facts, *stack)) &&
                            can_find_sizes(facts, *stack) && !types_rest_on_data(op, facts, *stack);
-  if (finds_sizes && find_by_others(op, facts, stack)) return;
+  const bool constant = !unseen && !escaped_ && are_masks_constant(facts, *stack);
+  if ((finds_sizes || constant) && find_by_others(op, facts, constant, stack)) return;
   if (!unseen && !escaped() && lend_item(op, facts, keys, stack)) return;
   // Nobody needs to look where the answer is always the same.
   if (!unseen && op.operator_name().name == "aten::is_nonzero")

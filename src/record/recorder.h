@@ -133,6 +133,9 @@ class Recorder {
   bool (*has_row)(const c10::OperatorHandle& op) = nullptr;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_data_sizes = false;
+  /// So do masks that select of what autograd follows, or on a device, in the hope that sizes do not matter
+  /// (autograd/selected_rows.h).
+  bool goes_on_with_selected_rows = false;
   bool has_data_sizes() const { return has_data_sizes_; }
   /// An int element of a tensor that nothing writes to any more, as an expression over a size that is data.
   /// Nothing: not possible.
@@ -193,6 +196,8 @@ class Recorder {
   // data_sizes.cpp
   bool can_find_sizes(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool can_find_sizes(const at::Tensor& t) const;
+  bool can_select_rows(const at::Tensor& t) const;
+  bool are_masks_constant(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool may_rest_on_data() const;
   void note_data_sizes(const Entry& entry);
   bool is_constant(TensorId id) const;

@@ -14,6 +14,7 @@
 #include "guard/handed_out.h"
 #include "record/backward.h"
 #include "record/origins.h"
+#include "record/selected_sizes.h"
 #include "record/symint.h"
 #include "run/attempt.h"
 #include "run/double_backward.h"
@@ -217,7 +218,9 @@ Sym Bridge::size_of(PyObject* tensor, int dim) {
   if (!id || !follows_sizes()) return t.size(dim);
   const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
   if (info.input >= 0 && !(dynamic_of(t) >> dim & 1)) return t.size(dim);
-  return may_have_other_sizes(*id) ? tape_symbol(*id, dim) : Sym(t.size(dim));
+  record::SizeOrigin origin{*id, dim};
+  if (info.data_sized) origin = record::selected_size(recorder.tape(), *id, dim).value_or(origin);
+  return may_have_other_sizes(origin.tensor) ? tape_symbol(origin.tensor, origin.dim) : Sym(t.size(dim));
 }
 
 /// In other calls. What an operator gives is as large as before where nothing that it is given differs but

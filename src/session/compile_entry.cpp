@@ -203,7 +203,7 @@ Built try_compile(run::Recorded recorded) {
   try {
     return {compile(std::move(recorded)), ""};
   } catch (const EndsAtFoundSizes& e) {
-    return {nullptr, e.what(), EndsEarlier::at_data_sizes};
+    return {nullptr, e.what(), e.of_rows ? EndsEarlier::at_selected_rows : EndsEarlier::at_data_sizes};
   } catch (const EndsBeforeBackward& e) {
     return {nullptr, e.what(), EndsEarlier::before_backward};
   } catch (const Error& e) {

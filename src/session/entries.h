@@ -60,7 +60,7 @@ struct Recompile {
 int64_t next_serial();
 
 /// Where regions end that would go on otherwise, since they could not be compiled so.
-enum class EndsEarlier : uint8_t { no, at_data_sizes, before_backward };
+enum class EndsEarlier : uint8_t { no, at_data_sizes, at_selected_rows, before_backward };
 
 /// What a compilation came to.
 struct Built {
@@ -152,7 +152,8 @@ struct Callable {
     std::shared_ptr<observe::Ends> learned;  ///< where regions end, which recordings found out
     guard::Found found;  ///< room for what the next call's guards find; a call takes it along
     bool warned_failure = false;
-    bool ends_at_data_sizes = false, ends_before_backward = false;  ///< EndsEarlier
+    /// EndsEarlier
+    bool ends_at_data_sizes = false, ends_at_selected_rows = false, ends_before_backward = false;
     std::set<std::string> not_guessed;  ///< operators that gave other sizes than were guessed
     bool was_called = false;            ///< under eager_then_compile
     bool says_compiling = true;         ///< what the target is told when it asks

@@ -57,7 +57,10 @@ void note_eager_call(Callable* self, const Reason& why) {
 }
 
 void end_earlier(Callable* self, EndsEarlier where, const std::string& why) {
-  if (where == EndsEarlier::at_data_sizes) {
+  if (where == EndsEarlier::at_selected_rows && !self->state->ends_at_selected_rows) {
+    self->state->ends_at_selected_rows = true;
+    log("dynamic", name_of(self) + ": regions end where masks select of what is differentiated: " + why);
+  } else if (where == EndsEarlier::at_data_sizes || where == EndsEarlier::at_selected_rows) {
     self->state->ends_at_data_sizes = true;
     log("dynamic", name_of(self) + ": regions end where sizes are data: " + why);
   } else if (where == EndsEarlier::before_backward) {

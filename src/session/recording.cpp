@@ -53,6 +53,8 @@ void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   const bool compiles = self->options->road == run::Road::compile && !self->options->backend;
   bridge.recorder.goes_on_with_data_sizes =
       compiles && bridge.which() != Dynamic::never && !self->state->ends_at_data_sizes;
+  bridge.recorder.goes_on_with_selected_rows =
+      bridge.recorder.goes_on_with_data_sizes && !self->state->ends_at_selected_rows;
   bridge.ends_before_backward = self->state->ends_before_backward;
   if (compiles) bridge.recorder.has_row = lower::has_row;
 }

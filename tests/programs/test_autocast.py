@@ -127,13 +127,15 @@ def test_autocast(program, outside, grad):
     compiled = torchbolt.compile(program)
     with torch.set_grad_enabled(grad), autocast(enabled=outside):
         entered = levels()
-        for call in range(4):
+        for call in range(5):
             x = torch.randn(4, 4, requires_grad=grad)
             expected = program(x)
             recordings = torchbolt.stats()["recordings"]
             assert_same(compiled(x), expected)
             assert levels() == entered and torch.is_autocast_enabled("cpu") == outside
-            assert call < 2 or torchbolt.stats()["recordings"] == recordings
+            # Rows that a mask selects are first taken for what a program needs not know the number of.
+            settled = 3 if grad and program is a_late_tensor_inside else 2
+            assert call < settled or torchbolt.stats()["recordings"] == recordings
 
 
 LSTM, GRU = nn.LSTM(4, 4), nn.GRU(4, 4)

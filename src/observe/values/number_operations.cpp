@@ -493,6 +493,12 @@ bool outcome_is_known(World& world, int op, PyObject* left, PyObject* right) {
 
 }  // namespace
 
+/// Two numbers that are one size in each call: of what one mask selects, say.
+static bool are_one_size(const World& world, PyObject* left, PyObject* right) {
+  const Sym *x = world.followed(left), *y = world.followed(right);
+  return x && y && *x == *y;
+}
+
 PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
                           bool* handled) {
   World& world = recording.world;
@@ -506,6 +512,7 @@ PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* 
     *handled = true;
     PyObject* value = PyObject_RichCompare(left, right, op);
     if (!value) return nullptr;
+    if (are_one_size(world, left, right)) return value;
     if (world.is_open(left) || world.is_open(right)) {
       if (outcome_is_known(world, op, left, right)) return value;
       if (PyBool_Check(value) && expects(recording, frame, value == Py_True) &&
@@ -538,20 +545,24 @@ PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* 
         if (PyObject* each = PySequence_Fast_GET_ITEM(side, i);
             !PyLong_CheckExact(each) || (world.follows_number(each) && !world.followed(each)))
           return nullptr;
-    for (PyObject* side : {left, right})
-      for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i)
-        if (PyObject* each = PySequence_Fast_GET_ITEM(side, i); world.is_open(each))
-          return world.use(each), nullptr;
+    for (Py_ssize_t i = 0; i < Py_SIZE(left); ++i) {
+      PyObject *a = PySequence_Fast_GET_ITEM(left, i), *b = PySequence_Fast_GET_ITEM(right, i);
+      if (are_one_size(world, a, b)) continue;
+      for (PyObject* each : {a, b})
+        if (world.is_open(each)) return world.use(each), nullptr;
+    }
     for (PyObject* side : {left, right}) {
       world.read_whole(side);
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others(world, {PySequence_Fast_GET_ITEM(side, i)});
     }
     *handled = true;
+    const size_t noted = world.notes->facts.size();
     bool equal = true;
     for (Py_ssize_t i = 0; equal && i < Py_SIZE(left); ++i) {
       PyObject *a = PySequence_Fast_GET_ITEM(left, i), *b = PySequence_Fast_GET_ITEM(right, i);
       equal = PyLong_AsLongLong(a) == PyLong_AsLongLong(b);
-      if (!equal) world.notes->facts.resize(world.notes->facts.size() - static_cast<size_t>(i));  // enough
+      if (are_one_size(world, a, b)) continue;
+      if (!equal) world.notes->facts.resize(noted);  // enough
       note(Py_EQ, a, b, equal);
     }
     return Py_NewRef(equal == (op == Py_EQ) ? Py_True : Py_False);
