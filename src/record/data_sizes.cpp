@@ -252,6 +252,25 @@ bool Recorder::expect(const at::Tensor& condition, bool value, const std::string
   return true;
 }
 
+/// (solution, residuals, rank, singular values), which least squares have given. Two of the library's ways
+/// give residuals where there are more equations than unknowns and the rank is full, as it nearly always is:
+/// later calls check it. The others do not look.
+void Recorder::expect_full_rank(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  if (stopped_ || paused_ || escaped()) return;
+  const size_t first = stack.size() - 4;
+  const at::Tensor residuals = stack[first + 1].toTensor(), rank = stack[first + 2].toTensor();
+  const Entry& entry = tape_.entries.back();
+  const Dims& sizes = tape_.tensors[static_cast<size_t>(entry.args[0].tensors[0])].sizes;
+  const int64_t unknowns = sizes.back();
+  const c10::IValue& driver = entry.args[3].value;
+  const bool looks =
+      driver.isString() && (driver.toStringRef() == "gelss" || driver.toStringRef() == "gelsd");
+  if (!looks || sizes[sizes.size() - 2] <= unknowns) return;
+  const bool full = residuals.numel() > 0 &&
+                    expect(rank.eq(unknowns).all(), true, "what torch.linalg.lstsq solves has full rank");
+  if (!full) escape(op, "");
+}
+
 /// Is it made of numbers in the code alone (`ends[0] - begins[-1]` of what arange gave)? Then it holds the
 /// same in each call.
 bool Recorder::is_constant(TensorId id) const {

@@ -52,7 +52,8 @@ constexpr FactByName kRows[] = {
     {"aten::repeat_interleave", "Tensor_out", &OperatorFacts::ends_region, true},
     {"aten::repeat_interleave", "self_Tensor", &OperatorFacts::ends_region, true},
     {"aten::combinations", kAny, &OperatorFacts::ends_region},
-    {"aten::linalg_lstsq", kAny, &OperatorFacts::ends_region, true},
+    {"aten::linalg_lstsq", "", &OperatorFacts::finds_rank, true},
+    {"aten::linalg_lstsq", "out", &OperatorFacts::ends_region, true},
     {"aten::where", "", &OperatorFacts::ends_region},
     {"aten::tensor_split", "tensor_indices_or_sections", &OperatorFacts::ends_region},
     {"aten::nonzero", "", &OperatorFacts::finds_sizes},
@@ -149,7 +150,7 @@ void look_for_communication(std::string_view name, OperatorFacts& facts) {
 
 bool is_ordinary(const OperatorFacts& facts) {
   return !(facts.ends_region || facts.finds_sizes || facts.selects || facts.counts_classes || facts.places ||
-           facts.lifts || facts.draws || facts.has_out || facts.turns ||
+           facts.lifts || facts.draws || facts.finds_rank || facts.has_out || facts.turns ||
            facts.communicates) &&
          facts.written.empty() && facts.written_in_training.empty() && facts.handed_back.empty();
 }

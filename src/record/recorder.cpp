@@ -246,6 +246,7 @@ void Recorder::run_asking(const c10::OperatorHandle& op, const OperatorFacts& fa
     return call(op, facts, keys, stack);
   if (casts) escape(op, " that autocast reaches into");
   add_entry(op, facts, keys, stack, std::move(symbols), finds_sizes);
+  if (facts.finds_rank) expect_full_rank(op, *stack);
 }
 
 /// Ends the region before a call with tensors that no region computes with. What it gives may be plain.

@@ -200,6 +200,7 @@ class Recorder {
   bool are_masks_constant(const OperatorFacts& facts, const torch::jit::Stack& stack) const;
   bool may_rest_on_data() const;
   void note_data_sizes(const Entry& entry);
+  void expect_full_rank(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
   bool is_constant(TensorId id) const;
   bool lend_item(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,
                  torch::jit::Stack* stack);
