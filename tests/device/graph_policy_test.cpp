@@ -14,7 +14,7 @@ namespace {
 using Do = GraphPolicy::Do;
 
 GraphCall call(std::vector<uintptr_t> addresses, std::vector<int64_t> values = {}, int64_t order = 0) {
-  GraphCall out{std::move(values), order, nullptr, std::move(addresses), {}};
+  GraphCall out{std::move(values), order, nullptr, std::move(addresses), {}, {}, {}};
   out.bytes.assign(out.addresses.size(), 64);
   return out;
 }
