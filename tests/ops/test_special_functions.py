@@ -70,3 +70,26 @@ def test_densities():
     check(lambda a, b, x: torch.distributions.Beta(a, b, validate_args=False).log_prob(x / 5), concentration, rate, x)
     check(lambda a, b: torch.distributions.Beta(a, b, validate_args=False).entropy(), concentration, rate)
     check(lambda x: torch.distributions.Normal(0.0, 1.0, validate_args=False).icdf(x / 5), x)
+
+
+def spread(low: int, high: int, count: int = 4096) -> torch.Tensor:
+    """Of both signs, with all bits of a mantissa, and as many binary exponents."""
+    exponents = torch.randint(low, high, (count,)).float()
+    return (1 + torch.rand(count)) * torch.exp2(exponents) * (1 - 2.0 * torch.randint(0, 2, (count,)))
+
+
+@pytest.mark.parametrize("name", ["fmod", "remainder", "floor_divide"])
+def test_what_division_leaves(name):
+    """Exactly, as in double: where a quotient is too large for a float, ATen's float32 gives NaN."""
+    function = getattr(torch, name)
+    compiled = torchbolt.compile(lambda x, y: function(x, y) * 1)
+    edges = torch.tensor([0.0, 1, 0.7, 7, 1e-45, 1e-38, 3e38, 2.0**28, 2.0**29, torch.inf, torch.nan])
+    across, down = torch.meshgrid(torch.cat([edges, -edges]), torch.cat([edges, -edges]), indexing="ij")
+    sweeps = [(spread(-5, 5), spread(-5, 5)), (spread(0, 40), spread(0, 2)), (spread(-149, -120), spread(-149, -120))]
+    whole = (torch.arange(-2048.0, 2048), torch.arange(4096) % 37 + 1.0)
+    for x, y in [*sweeps, whole, (across.flatten(), down.flatten())]:
+        exact = function(x, y) if name == "floor_divide" else function(x.double(), y.double()).float()
+        with torch.no_grad():
+            for _ in range(3):
+                got = compiled(x, y)  # the first is eager's own
+        torch.testing.assert_close(got, exact, rtol=0, atol=0, equal_nan=True)

@@ -74,6 +74,7 @@ class Math : public Arithmetic {
   Value sin(Value x) const;
   Value cos(Value x) const;
   Value tan(Value x) const;
+  Value fmod(Value x, Value y) const;
   Value asin(Value x) const;
   Value acos(Value x) const;
   Value atan(Value x) const;

@@ -305,9 +305,9 @@ bool is_number(llvm::Value* v) {
 bool is_compare(ScalarOp op) { return op >= ScalarOp::eq && op <= ScalarOp::ge; }  // rows that stand together
 
 /// fmod with the divisor's sign.
-llvm::Value* float_remainder(Builder& b, llvm::Value* x, llvm::Value* y) {
+llvm::Value* float_remainder(Builder& b, const Math& m, llvm::Value* x, llvm::Value* y) {
   llvm::Value* zero = llvm::Constant::getNullValue(x->getType());
-  llvm::Value* r = b.CreateFRem(x, y);
+  llvm::Value* r = m.fmod(x, y);
   llvm::Value* differ = b.CreateXor(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
   return b.CreateSelect(b.CreateAnd(differ, b.CreateFCmpUNE(r, zero)), b.CreateFAdd(r, y), r);
 }
@@ -315,7 +315,7 @@ llvm::Value* float_remainder(Builder& b, llvm::Value* x, llvm::Value* y) {
 /// As ATen's div_floor: (x - remainder) / y, rounded to the nearest whole number; x / 0 is the true quotient.
 llvm::Value* float_floor_div(Builder& b, const Math& m, llvm::Value* x, llvm::Value* y) {
   llvm::Value *zero = m.constant(x, 0), *one = m.constant(x, 1), *quotient = b.CreateFDiv(x, y);
-  llvm::Value* r = b.CreateFRem(x, y);
+  llvm::Value* r = m.fmod(x, y);
   llvm::Value* d = b.CreateFDiv(b.CreateFSub(x, r), y);
   llvm::Value* differ = b.CreateXor(b.CreateFCmpOLT(r, zero), b.CreateFCmpOLT(y, zero));
   d = b.CreateSelect(b.CreateAnd(differ, b.CreateFCmpUNE(r, zero)), b.CreateFSub(d, one), d);
@@ -380,8 +380,8 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
     case ScalarOp::fma: return m.fma(x, y, a[2]);
     case ScalarOp::trunc_div: return m.unary(llvm::Intrinsic::trunc, b_.CreateFDiv(x, y));
     case ScalarOp::floor_div: return float_floor_div(b_, m, x, y);
-    case ScalarOp::remainder: return float_remainder(b_, x, y);
-    case ScalarOp::fmod: return b_.CreateFRem(x, y);
+    case ScalarOp::remainder: return float_remainder(b_, m, x, y);
+    case ScalarOp::fmod: return m.fmod(x, y);
     case ScalarOp::pow: return m.pow(x, y);
     case ScalarOp::atan2: return m.atan2(x, y);
     case ScalarOp::copysign: return m.copysign(x, y);
