@@ -106,13 +106,18 @@ bool is_by_cudnn(const Node& n, const Tensors& in) {
                                       false, c10::fromIntArrayRefSlow(more), n.attr<int64_t>("groups"), {});
   return backend == at::native::ConvBackend::Cudnn;
 }
-/// relu(conv + bias + added), whoever computes it.
+bool asks_for_one_order() {
+  const at::Context& settings = at::globalContext();
+  return settings.deterministicCuDNN() || settings.deterministicAlgorithms();
+}
+/// relu(conv + bias + added), whoever computes it. ATen does not hand on to cuDNN that sums are to be added
+/// up in one order.
 Tensors conv_relu(const Node& n, const Tensors& in) {
   const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
                              dilation = ints(n, "dilation");
   const int64_t groups = n.attr<int64_t>("groups");
   const bool adds = in.size() > 3;
-  if (!is_by_cudnn(n, in)) {
+  if (asks_for_one_order() || !is_by_cudnn(n, in)) {
     at::Tensor sum = at::convolution(in[0], in[1], in[2], stride, padding, dilation, false,
                                      ints(n, "output_padding"), groups);
     if (adds) sum.add_(in[3]);
@@ -142,8 +147,7 @@ bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {
   const at::Context& settings = at::globalContext();
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
   at::cudnn_convolution_out(out, in[0], in[1], ints(n, "padding"), ints(n, "stride"), ints(n, "dilation"),
-                            n.attr<int64_t>("groups"), settings.benchmarkCuDNN(),
-                            settings.deterministicCuDNN() || settings.deterministicAlgorithms(),
+                            n.attr<int64_t>("groups"), settings.benchmarkCuDNN(), asks_for_one_order(),
                             settings.allowTF32CuDNN(at::Float32Op::CONV));
   return true;
 }

@@ -81,6 +81,12 @@ def test_sums_that_end_in_a_relu(dtype, groups):
     check(model, image(dtype, 4, 16, 14, 10).to(memory_format=torch.channels_last))
 
 
+def test_sums_in_one_order(monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "deterministic", True)
+    torch.manual_seed(0)
+    check(Sums().cuda().eval().half(), image(torch.float16, 4, 16, 14, 10))
+
+
 def test_no_kernel_follows():
     torch.manual_seed(0)
     first, second = nn.Conv2d(16, 32, 3, padding=1), nn.Conv2d(32, 16, 3, padding=1)
