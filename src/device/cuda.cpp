@@ -18,6 +18,7 @@
 #include <torch/version.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <future>
 #include <map>
@@ -29,6 +30,7 @@
 #include "device/cuda_graph.h"
 #include "device/cuda_result_memory.h"
 #include "device/driver/launch.h"
+#include "device/driver/matrix_library.h"
 #include "loops/library_layout.h"
 #include "support/error.h"
 #include "support/parallel.h"
@@ -79,6 +81,11 @@ class CudaQueue final : public Queue {
 
   c10::Device device() const { return device_; }
   driver::CUcontext context() const { return context_; }
+  /// Null: there is none.
+  driver::MatrixLibrary* matrices() {
+    if (!matrices_) matrices_ = driver::MatrixLibrary::of(device_.index(), context_);
+    return *matrices_;
+  }
   driver::CUstream stream() const { return stream_; }
   driver::CUdeviceptr report() {
     if (!report_) report_ = std::make_unique<driver::ReportWord>();
@@ -93,7 +100,35 @@ class CudaQueue final : public Queue {
   driver::CUstream stream_ = nullptr;
   std::unique_ptr<driver::ReportWord> report_;
   CudaRoom* room_ = nullptr;
+  std::optional<driver::MatrixLibrary*> matrices_;  // once somebody asked
 };
+
+/// A multiplication that is ready to be launched, and where.
+struct ReadyProduct {
+  driver::MatrixLibrary* library;
+  driver::MatrixLibrary::Ready* ready;  // null: it is ATen's
+  driver::MatrixLibrary::Places places;
+};
+
+/// What the user has asked of ATen's products that only ATen knows how to do is left to it: sums in one
+/// order, sums in half precision, ways that ATen measures itself.
+bool are_products_atens() {
+  static const char* const tunes = std::getenv("PYTORCH_TUNABLEOP_ENABLED");
+  const at::Context& settings = at::globalContext();
+  return settings.deterministicAlgorithms() || settings.allowFP16AccumulationCuBLAS() ||
+         (tunes && *tunes != '0');
+}
+
+ReadyProduct ready_product(CudaQueue& q, const driver::Multiplication& m,
+                           const DeviceInterface::Places& given) {
+  auto at = [](const void* place) { return reinterpret_cast<driver::CUdeviceptr>(place); };
+  ReadyProduct product{q.matrices(), nullptr, {at(given.a), at(given.b), at(given.bias), at(given.result)}};
+  if (!product.library || are_products_atens()) return product;
+  driver::MatrixLibrary::Allowed allowed;
+  if (m.operands == DType::F32) allowed.short_float32 = at::globalContext().allowTF32CuBLAS();
+  product.ready = product.library->find(m, product.places, allowed);
+  return product;
+}
 
 class CudaRecording final : public RecordedLaunches {
  public:
@@ -321,6 +356,25 @@ class Cuda final : public DeviceInterface {
   bool ends_in_float(const graph::Node&) const override { return true; }
 
   int schedules(const loops::Kernel&) const override { return std::size(codegen::cuda::kWider); }
+
+  bool multiplies() const override { return true; }
+  bool multiply(Queue& queue, const driver::Multiplication& m, const Places& given) const override {
+    auto& q = static_cast<CudaQueue&>(queue);
+    const driver::ContextGuard current(q.context());
+    const ReadyProduct product = ready_product(q, m, given);
+    if (!product.ready) return false;
+    at::Tensor scratch;
+    if (const int64_t bytes = product.library->scratch_bytes(*product.ready, m.way); bytes > 0)
+      scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
+    const auto scratch_at = scratch.defined() ? reinterpret_cast<driver::CUdeviceptr>(scratch.data_ptr()) : 0;
+    return product.library->launch(*product.ready, m.way, product.places, scratch_at, q.stream());
+  }
+  int ways_to_multiply(Queue& queue, const driver::Multiplication& m, const Places& given) const override {
+    auto& q = static_cast<CudaQueue&>(queue);
+    const driver::ContextGuard current(q.context());
+    const ReadyProduct product = ready_product(q, m, given);
+    return product.ready ? product.library->ways(*product.ready) : 0;
+  }
 
   /// Where the smallest of them keeps the device busy for less than some rounds, the last of which is partly
   /// idle. Measured on an H100: of few rows three products at once take two fifths of the time, and beyond

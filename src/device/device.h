@@ -22,6 +22,7 @@
 #include <string>
 #include <vector>
 
+#include "device/driver/multiplication.h"
 #include "device/driver/turns.h"
 #include "loops/plan.h"
 
@@ -178,6 +179,17 @@ class DeviceInterface {
   virtual bool widens(const graph::Node& /*contraction*/) const { return false; }
 
   // ---- products of libraries
+  /// Where its operands and its result lie; `bias` null where there is none.
+  struct Places {
+    const void *a, *b, *bias;
+    void* result;
+  };
+  /// Has the device a library of matrices that it calls without ATen in between?
+  virtual bool multiplies() const { return false; }
+  /// The multiplication by that library. False: nothing has been done.
+  virtual bool multiply(Queue&, const driver::Multiplication&, const Places&) const { return false; }
+  /// So many ways there are to do it (Multiplication::way).
+  virtual int ways_to_multiply(Queue&, const driver::Multiplication&, const Places&) const { return 0; }
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
   /// loops::PlanOptions::ends_in, of a call on this device.

@@ -8,10 +8,12 @@
 #include <c10/util/ScopeExit.h>
 
 #include <algorithm>
+#include <array>
 
 #include "record/convert.h"
 #include "record/operator_facts.h"
 #include "run/attempt.h"
+#include "run/products.h"
 #include "run/profiled.h"
 #include "run/stopwatch.h"
 #include "support/symbols.h"
@@ -23,6 +25,8 @@ using loops::PlanBuffer;
 using loops::StepKind;
 
 namespace {
+
+constexpr size_t kMostWeights = 15;  // of one operand, by one call; more are ATen's
 
 /// Without the sizes: calls that fail alike are counted as one.
 std::string unfit(const SizeFact& fact) {
@@ -84,6 +88,32 @@ bool stores_nothing(const CallMemory& memory, const PreparedStep& p) {
     return std::find(sizes.begin(), sizes.end(), 0) != sizes.end();
   };
   return !p.stores.empty() && std::all_of(p.stores.begin(), p.stores.end(), nothing);
+}
+
+/// By the device's library of matrices itself, straight to where the result lies.
+bool multiplied(const Prepared& program, const PreparedStep& p, device::driver::Multiplication product,
+                CallMemory& memory, device::Queue& queue) {
+  const std::vector<int>& buffers = p.step->buffers;
+  const auto operands = static_cast<size_t>(p.step->operand_count);
+  std::array<void*, kMostWeights + 1> places{};
+  if (operands > places.size()) return false;
+  for (size_t i = 0; i < operands; ++i) places[i] = memory.pointer(buffers[i]);
+  if (p.step->node->op == graph::Op::linears) {
+    const auto distance = distance_of(std::span(places).subspan(1, operands - 1),
+                                      dtype_bytes(program.buffer(buffers[1]).type.dtype));
+    if (!distance) return false;
+    product.b.next = *distance;
+  }
+  const int result = buffers[operands];
+  const PlanBuffer& made = program.buffer(result);
+  if (const at::Tensor* place = memory.place_of(result))
+    memory.put(result, *place);
+  else if (made.owned_by_step || made.kind == BufferKind::Fold)
+    memory.make_output(result);
+  const device::DeviceInterface& driver =
+      *program.devices[program.device_of_buffer[static_cast<size_t>(result)]].driver;
+  return driver.multiply(
+      queue, product, {places[0], places[1], product.has_bias ? places[2] : nullptr, memory.pointer(result)});
 }
 
 /// An operator of the user's may give other tensors for other data.
@@ -329,6 +359,10 @@ void Execution::launch_list(std::span<const PreparedStep> list) {
 
 void Execution::call(const PreparedStep& p) {
   const loops::Step& s = *p.step;
+  if (const auto& product = of_step(p).product) {
+    const auto result = static_cast<size_t>(s.buffers[static_cast<size_t>(s.operand_count)]);
+    if (multiplied(p_, p, *product, memory, *queues_[p_.device_of_buffer[result]])) return;
+  }
   operands_.clear();
   for (int i = 0; i < s.operand_count; ++i)
     operands_.push_back(memory.tensor(s.buffers[static_cast<size_t>(i)]));

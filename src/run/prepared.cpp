@@ -5,6 +5,7 @@
 
 #include "loops/cost.h"
 #include "loops/in_place.h"
+#include "run/products.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -74,7 +75,7 @@ Shapes::OfBuffer Shapes::of(const PlanBuffer& b, const Evaluate& value) {
 }
 
 Shapes::OfStep Shapes::of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value) {
-  return {value(p.extents()), value(p.given(plan))};
+  return {value(p.extents()), value(p.given(plan)), std::nullopt};
 }
 
 Result Shapes::of(const TensorOut& o, const Evaluate& value) {
@@ -87,11 +88,27 @@ std::shared_ptr<Shapes> Prepared::shapes(Ints sizes) const {
   const Evaluate value{symbols, made->key};
   for (const PlanBuffer& b : plan.buffers) made->buffers.push_back(Shapes::of(b, value));
   for (const auto* list : {&fold_steps, &steps})
-    for (const PreparedStep& p : *list) made->steps.push_back(Shapes::of(p, plan, value));
+    for (const PreparedStep& p : *list) {
+      made->steps.push_back(Shapes::of(p, plan, value));
+      made->steps.back().product = product_of(p, *made);
+    }
   for (const auto* list : {&lowered.outputs, &lowered.reshaped})
     for (const TensorOut& o : *list) made->results.push_back(Shapes::of(o, value));
   for (const loops::Arena& a : plan.arenas) made->arena_bytes.push_back(value(a.bytes));
   return made;
+}
+
+std::optional<device::driver::Multiplication> Prepared::product_of(const PreparedStep& p,
+                                                                   const Shapes& shapes) const {
+  const graph::Device device = buffer(p.step->buffers.back()).type.device;
+  if (!p.library || !device::find(device.kind)->multiplies()) return std::nullopt;
+  std::vector<device::driver::Strided> tensors;
+  for (int b : p.step->buffers) {
+    if (waits(static_cast<size_t>(b))) return std::nullopt;
+    const Shapes::OfBuffer& shape = shapes.buffers[static_cast<size_t>(b)];
+    tensors.push_back({shape.sizes, shape.strides, buffer(b).type.dtype});
+  }
+  return multiplication_of(*p.step->node, tensors);
 }
 
 Ints Prepared::shaping_values(Ints values) const {

@@ -57,6 +57,8 @@ struct Shapes {
   };
   struct OfStep {
     Ints extents, numbers;
+    /// Of a library step that is one (run/products.h). Nothing where its sizes are data.
+    std::optional<device::driver::Multiplication> product;
   };
   static OfBuffer of(const loops::PlanBuffer& b, const Evaluate& value);
   static OfStep of(const PreparedStep& p, const loops::Plan& plan, const Evaluate& value);
@@ -121,6 +123,7 @@ class Prepared {
 
  private:
   size_t use(graph::Device device);
+  std::optional<device::driver::Multiplication> product_of(const PreparedStep& p, const Shapes& shapes) const;
   void prepare(const std::vector<loops::Step>& from, std::vector<PreparedStep>& to);
   std::string name_of(const loops::Step& step) const;
   void find_fold_inputs();

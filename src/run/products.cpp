@@ -11,12 +11,17 @@
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <numeric>
 #include <optional>
 
 namespace bolt::run {
+
+using device::driver::Multiplication;
+using device::driver::Strided;
+
 namespace {
 
 at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef strides) {
@@ -30,20 +35,67 @@ at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef 
 /// ATen has them where a library of the device does.
 bool has_wide_products(const at::Tensor& operand) { return operand.is_cuda(); }
 
-/// All of them as one [weights, N, K] over their memory. Nothing: they lie at different distances, or in the
-/// opposite order, which tensors cannot say.
+/// All of them as one [weights, N, K] over their memory.
 std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& weights) {
   const at::Tensor& first = weights[0];
-  const auto place = [&](size_t i) { return reinterpret_cast<intptr_t>(weights[i].data_ptr()); };
-  const intptr_t step = place(1) - place(0), size = static_cast<intptr_t>(first.element_size());
-  if (step < 0 || step % size != 0) return std::nullopt;
-  for (size_t i = 1; i < weights.size(); ++i)
-    if (place(i) - place(i - 1) != step || weights[i].strides() != first.strides()) return std::nullopt;
+  std::vector<void*> places;
+  for (const at::Tensor& w : weights) {
+    if (w.strides() != first.strides()) return std::nullopt;
+    places.push_back(w.data_ptr());
+  }
+  const auto distance = distance_of(places, first.element_size());
+  if (!distance) return std::nullopt;
   return over(first, {static_cast<int64_t>(weights.size()), first.size(0), first.size(1)},
-              {step / size, first.stride(0), first.stride(1)});
+              {*distance, first.stride(0), first.stride(1)});
 }
 
 }  // namespace
+
+namespace {
+
+std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<const Strided> tensors) {
+  using graph::Op;
+  if (node.op != Op::linear && node.op != Op::linears && node.op != Op::matmul) return std::nullopt;
+  const size_t operands = tensors.size() - 1;
+  Strided x = tensors[0], w = tensors[1], result = tensors[operands];
+  if (node.op == Op::matmul) return device::driver::multiplication_of(x, w, result);
+  const std::vector<int64_t> sizes{w.sizes[1], w.sizes[0]}, strides{w.strides[1], w.strides[0]};
+  if (node.op == Op::linear) {
+    auto m = device::driver::multiplication_of(x, {sizes, strides, w.dtype}, result);
+    if (!m || operands == 2) return m;
+    const Strided bias = tensors[2];
+    if (bias.sizes.size() != 1 || bias.strides[0] != 1 || bias.dtype != x.dtype) return std::nullopt;
+    m->has_bias = true;
+    m->ends_in_gelu = node.has_attr("activation");
+    return m;
+  }
+  for (const Strided& other : tensors.subspan(2, operands - 2))
+    if (!std::ranges::equal(other.strides, w.strides) || other.dtype != w.dtype) return std::nullopt;
+  const int64_t next = result.strides[0];
+  result.sizes = result.sizes.subspan(1), result.strides = result.strides.subspan(1);
+  auto m = device::driver::multiplication_of(x, {sizes, strides, w.dtype}, result);
+  if (!m) return m;
+  m->batch = static_cast<int64_t>(operands) - 1;
+  m->result.next = next;
+  return m;
+}
+
+}  // namespace
+
+std::optional<Multiplication> multiplication_of(const graph::Node& node, std::span<const Strided> tensors) {
+  auto m = in_usual_way(node, tensors);
+  if (m) m->way = static_cast<int>(node.attr_or<int64_t>("way", 0));
+  return m;
+}
+
+std::optional<int64_t> distance_of(std::span<void* const> weights, int64_t element_bytes) {
+  const auto place = [&](size_t i) { return reinterpret_cast<intptr_t>(weights[i]); };
+  const intptr_t step = place(1) - place(0);
+  if (step < 0 || step % element_bytes != 0) return std::nullopt;
+  for (size_t i = 1; i < weights.size(); ++i)
+    if (place(i) - place(i - 1) != step) return std::nullopt;
+  return step / element_bytes;
+}
 
 at::Tensor joined(const std::vector<at::Tensor>& weights) {
   const char* behind = static_cast<const char*>(weights[0].data_ptr());

@@ -9,9 +9,23 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+#include <span>
 #include <vector>
 
+#include "device/driver/multiplication.h"
+#include "graph/ir.h"
+
 namespace bolt::run {
+
+/// A library step as one multiplication of matrices, of `tensors`: its operands, then its result. Of several
+/// weights how far one lies behind the other is told by who knows where they lie (distance_of). Nothing: it
+/// is none, and ATen computes it.
+std::optional<device::driver::Multiplication> multiplication_of(
+    const graph::Node& node, std::span<const device::driver::Strided> tensors);
+/// In elements of so many bytes. Nothing: they lie at different distances, or in the opposite order, which
+/// libraries cannot be told.
+std::optional<int64_t> distance_of(std::span<void* const> weights, int64_t element_bytes);
 
 /// [weights, ..., N] of x[..., K] and weights [N, K], all of one size. Weights that lie at distances of other
 /// kinds are multiplied by one after another.

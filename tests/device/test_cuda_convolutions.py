@@ -154,4 +154,6 @@ def test_training(dtype):
                 out = call(x.double() if each is wide else x)
             out.double().square().sum().backward()  # a mean's gradients would be too small for halves
     for got, plain, want in zip(model.parameters(), eager.parameters(), wide.parameters()):
-        assert distance(got.grad.double(), want.grad) <= max(2 * distance(plain.grad.double(), want.grad), 1e-3)
+        # Of all elements: the largest of a few thousand errors is another one with each order of summation.
+        far, allowed = ((p.grad.double() - want.grad).norm() / want.grad.norm() for p in (got, plain))
+        assert far <= max(2 * allowed, 1e-3)

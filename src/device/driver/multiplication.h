@@ -1,0 +1,46 @@
+// device/driver/multiplication.h
+// How operands of a product and its result lie in memory -> one multiplication of matrices, as libraries of
+// matrices have it; nothing where it is none.
+//
+// Such libraries know matrices whose rows, or whose columns, lie at equal distances, and batches of them at
+// equal distances. A tensor of more dimensions is one where its leading dimensions are as one.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+
+#include "support/dtype.h"
+#include "support/export.h"
+
+namespace bolt::device::driver {
+
+/// A tensor, without its memory.
+struct Strided {
+  std::span<const int64_t> sizes, strides;
+  DType dtype;
+};
+
+/// result[batch, rows, columns] = a[batch, rows, inner] @ b[batch, inner, columns]
+struct Multiplication {
+  struct Matrix {
+    bool by_columns = false;  ///< elements of a column lie one behind the other; else those of a row
+    int64_t step = 0;         ///< from one column to the next, or from one row
+    int64_t next = 0;         ///< from one matrix of a batch to the next
+
+    bool operator==(const Matrix&) const = default;
+  };
+  DType operands = DType::F32, result_type = DType::F32;
+  int64_t rows = 0, columns = 0, inner = 0, batch = 1;
+  Matrix a, b, result;
+  bool has_bias = false;      ///< [columns], of the operands' type, added to each row
+  bool ends_in_gelu = false;  ///< by its approximation
+  int way = 0;                ///< the so manieth that the library names for it; 0: what it names first
+
+  bool operator==(const Multiplication&) const = default;
+};
+
+/// a[..., inner] @ b[inner, columns], or a[..., rows, inner] @ b[..., inner, columns] of as many matrices.
+BOLT_API std::optional<Multiplication> multiplication_of(Strided a, Strided b, Strided result);
+
+}  // namespace bolt::device::driver
