@@ -17,6 +17,7 @@
 #include "run/attention.h"
 #include "run/products.h"
 #include "run/questions.h"
+#include "support/error.h"
 #include "support/log.h"
 
 namespace bolt::run {
@@ -90,6 +91,130 @@ class AttentionCall {
   const Type* result_;
   Tensors operands_;
   at::Tensor usual_;
+};
+
+// ---- a product ----
+
+/// One multiplication of a plan, by one of the ways that the library of matrices names for it. There are
+/// several sets of weights, as layers have their own.
+class ProductCall {
+ public:
+  ProductCall(const loops::Plan& plan, const loops::Step& step) : device_(step.device) {
+    for (int b : step.buffers) types_.push_back(&plan.buffers[static_cast<size_t>(b)].type);
+    device_ = types_.back()->device;
+    driver_ = device::find(device_.kind);
+    if (!driver_->multiplies() || step.node->has_attr("way")) return;
+    if (!std::ranges::all_of(types_, [](const Type* t) { return is_known(*t); })) return;
+    std::vector<std::vector<int64_t>> lists;
+    lists.reserve(2 * types_.size());
+    std::vector<device::driver::Strided> tensors;
+    for (const Type* t : types_) {
+      lists.push_back(numbers(t->sizes));
+      lists.push_back(numbers(t->strides));
+      tensors.push_back({lists[lists.size() - 2], lists.back(), t->dtype});
+    }
+    product_ = multiplication_of(*step.node, tensors);
+  }
+
+  bool is_a_question() const { return product_.has_value(); }
+
+  std::string question() const {
+    std::string text = product_->ends_in_gelu ? "gelu of a product of " : "a product of ";
+    for (size_t i = 0; i + 1 < types_.size(); ++i)
+      text += (i == 0 ? "" : i == 1 ? " by " : product_->has_bias ? " and a bias " : " ") + types_[i]->str();
+    return text + " -> " + types_.back()->str();
+  }
+
+  cache::Choice answer(cache::Allowance& allowance) {
+    std::vector<cache::Way> ways{{std::string(kUsual), [this] { return time(0); }}};
+    // What there is to choose from is asked of memory that is there; so the other ways are as many as there
+    // may be, and one that is not there has no time.
+    for (int way = 1; way < kMostWays; ++way)
+      ways.push_back({name_of(way), [this, way] { return time(way); }});
+    return choose(question(), device_, ways, allowance);
+  }
+
+  static std::string name_of(int way) { return "way " + std::to_string(way) + " of the library"; }
+  /// 0: the usual one.
+  static int way_named(const std::string& name) {
+    for (int way = 1; way < kMostWays; ++way)
+      if (name == name_of(way)) return way;
+    return 0;
+  }
+
+ private:
+  static constexpr int kMostWays = 8;
+
+  struct Set {
+    Tensors operands;
+    device::driver::Multiplication product;
+  };
+
+  Set made() const {
+    Set set{{}, *product_};
+    for (size_t i = 0; i + 1 < types_.size(); ++i) set.operands.push_back(made_up(*types_[i]));
+    if (set.product.batch > 1 && types_.size() > 3 && !set.product.has_bias) {
+      // Several weights, at equal distances.
+      const at::Tensor first = set.operands[1];
+      Type all = *types_[1];
+      all.sizes.insert(all.sizes.begin(), Sym(set.product.batch));
+      all.strides.insert(all.strides.begin(), Sym(first.numel()));
+      set.operands = {set.operands[0], made_up(all)};
+      set.product.b.next = first.numel();
+    }
+    return set;
+  }
+
+  void make_all() {
+    queue_ = driver_->queue(device::to_torch(device_));
+    sets_.push_back(made());
+    const int64_t bytes = std::max<int64_t>(static_cast<int64_t>(sets_[0].operands[1].nbytes()), 1);
+    const int64_t sets = std::clamp<int64_t>(kOverCaches / bytes + 1, 2, kMostCopies);
+    while (std::ssize(sets_) < sets) {
+      Set next = made();
+      next.operands[0] = sets_[0].operands[0];
+      sets_.push_back(std::move(next));
+    }
+    out_ = at::empty_strided(numbers(types_.back()->sizes), numbers(types_.back()->strides),
+                             described(*types_.back()).options());
+    const int there = driver_->ways_to_multiply(*queue_, sets_[0].product, places(sets_[0]));
+    BOLT_CHECK(there > 0, "the library has no way for it");
+    there_ = there;
+  }
+
+  device::DeviceInterface::Places places(const Set& set) const {
+    const bool biased = set.product.has_bias;
+    return {set.operands[0].data_ptr(), set.operands[1].data_ptr(),
+            biased ? set.operands[2].data_ptr() : nullptr, out_.data_ptr()};
+  }
+
+  void run(const Set& set, int way) const {
+    device::driver::Multiplication m = set.product;
+    m.way = way;
+    queue_->follow();
+    BOLT_CHECK(driver_->multiply(*queue_, m, places(set)), "the library has no such way");
+  }
+
+  double time(int way) {
+    if (sets_.empty()) make_all();
+    BOLT_CHECK(way < there_, "the library has no such way");
+    run(sets_[0], way);
+    if (way == 0)
+      usual_ = out_.clone();
+    else
+      check_alike(usual_, out_);
+    size_t next = 0;
+    return device::nanoseconds_of(device::to_torch(device_), [&] { run(sets_[next++ % sets_.size()], way); });
+  }
+
+  graph::Device device_;
+  std::vector<const Type*> types_;  // of operands, and of the result, as they lie
+  const device::DeviceInterface* driver_ = nullptr;
+  std::optional<device::driver::Multiplication> product_;
+  std::unique_ptr<device::Queue> queue_;
+  std::vector<Set> sets_;
+  at::Tensor out_, usual_;
+  int there_ = 0;
 };
 
 // ---- products ----
@@ -181,34 +306,61 @@ class Products {
 
 }  // namespace
 
-std::vector<std::string> choose_ways(loops::Plan& plan, cache::Allowance& allowance,
-                                     const std::string& name) {
+namespace {
+
+/// Answers to what the steps of one plan ask. Layers ask alike, once.
+class Answers {
+ public:
+  Answers(cache::Allowance& allowance, const std::string& program)
+      : allowance_(allowance), program_(program) {}
+
+  /// The name of the way, "": nobody knows.
+  template <typename Call>
+  std::string of(Call& call) {
+    const std::string question = call.question();
+    const auto [answer, fresh] = answers_.try_emplace(question);
+    if (!fresh) return answer->second.name;
+    try {
+      answer->second = call.answer(allowance_);
+    } catch (const std::exception& e) {
+      log("perf_hints", program_ + ": nothing was measured of " + question + ": " + e.what());
+    }
+    if (!answer->second.times.empty()) {
+      lines.push_back(in_words(question, answer->second));
+      log("perf_hints", program_ + ": " + lines.back());
+    }
+    return answer->second.name;
+  }
+
+  std::vector<std::string> lines;
+
+ private:
+  cache::Allowance& allowance_;
+  const std::string& program_;
+  std::map<std::string, cache::Choice> answers_;
+};
+
+}  // namespace
+
+std::vector<std::string> choose_ways(loops::Plan& plan, cache::Allowance& allowance, const std::string& name,
+                                     bool of_products) {
   const at::NoGradGuard no_gradients;
   std::unordered_map<const Node*, Node*> nodes;
   for (const auto& node : plan.graph->nodes) nodes[node.get()] = node.get();
-  std::map<std::string, cache::Choice> answers;  // layers ask alike
-  std::vector<std::string> lines;
+  Answers answers(allowance, name);
   for (const loops::Step& step : plan.steps) {
-    if (step.kind != loops::StepKind::Library || step.node->op != graph::Op::sdpa) continue;
-    AttentionCall call(plan, step);
-    if (!call.is_a_question()) continue;
-    const std::string question = call.question();
-    const auto [answer, fresh] = answers.try_emplace(question);
-    if (fresh) {
-      try {
-        answer->second = call.answer(allowance);
-      } catch (const std::exception& e) {
-        log("perf_hints", name + ": nothing was measured of " + question + ": " + e.what());
-      }
-      if (!answer->second.times.empty()) {
-        lines.push_back(in_words(question, answer->second));
-        log("perf_hints", name + ": " + lines.back());
-      }
+    if (step.kind != loops::StepKind::Library) continue;
+    if (step.node->op == graph::Op::sdpa) {
+      AttentionCall call(plan, step);
+      const std::string chosen = call.is_a_question() ? answers.of(call) : "";
+      if (!chosen.empty() && chosen != kUsual) nodes[step.node]->attrs["way"] = chosen;
+    } else if (of_products) {
+      ProductCall call(plan, step);
+      const int way = call.is_a_question() ? ProductCall::way_named(answers.of(call)) : 0;
+      if (way > 0) nodes[step.node]->attrs["way"] = int64_t{way};
     }
-    const std::string& chosen = answer->second.name;
-    if (!chosen.empty() && chosen != kUsual) nodes[step.node]->attrs["way"] = chosen;
   }
-  return lines;
+  return answers.lines;
 }
 
 Merges measured_merges(const loops::PlanOptions& options, std::shared_ptr<std::vector<std::string>> lines,

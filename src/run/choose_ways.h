@@ -7,6 +7,7 @@
 // calls of the program stay with the usual way.
 //
 //   attention   by ATen's choice, or one of its kernels by name (attention.h); the node says which
+//   a product   by the library's first choice, or another of those it names; the node says the how manieth
 //   products    of one operand by several weights: one after another, or at once (loops/merge_products.h)
 #pragma once
 
@@ -21,8 +22,10 @@
 namespace bolt::run {
 
 /// Lines for people: each question once, what was chosen and what was measured. `name`: of the region, for
-/// logs.
-std::vector<std::string> choose_ways(loops::Plan& plan, cache::Allowance& allowance, const std::string& name);
+/// logs. `of_products`: a product has a dozen ways, most of them slower; so that is asked where the user
+/// wants it.
+std::vector<std::string> choose_ways(loops::Plan& plan, cache::Allowance& allowance, const std::string& name,
+                                     bool of_products);
 
 /// PlanOptions::merges that measures, and takes the word of `options` where it cannot. What came of it goes
 /// to `lines`.

@@ -94,7 +94,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
   loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, free_outputs);
   check_sizes(plan);
   std::vector<std::string> choices;
-  if (options.measuring) choices = choose_ways(plan, *options.measuring, name);
+  if (options.measuring) choices = choose_ways(plan, *options.measuring, name, options.tuned);
   if (options.measuring && options.tuned)
     for (std::string& line : choose_schedules(plan, *options.measuring, name))
       choices.push_back(std::move(line));
