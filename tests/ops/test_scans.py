@@ -46,6 +46,23 @@ def test_running_log_of_sums_of_infinities():
     check(lambda x: x.logcumsumexp(1), x)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_running_log_of_sums_of_numbers_far_apart(dtype):
+    # One exponential for all would lose what comes before something far above it.
+    x = torch.randn(4, 67, dtype=dtype)
+    x[0] += torch.arange(67) * 40
+    x[1, 30:] += 1000
+    x[2, ::3] -= 500
+    x[3] -= torch.arange(67) * 40
+    check(lambda x: x.logcumsumexp(1), x)
+
+
+def test_running_products_of_doubles_stay_in_range():
+    x = torch.tensor([[1e-300, *[1e100, 1e100, 1e100, 1e-100, 1e-100] * 4]], dtype=torch.float64)
+    check(lambda x: x.cumprod(1), x)
+    assert x.cumprod(1).isfinite().all()
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.int32])
 @pytest.mark.parametrize("name", SHAPES)
 def test_running_extremes(name, dtype):

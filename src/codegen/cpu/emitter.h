@@ -168,6 +168,9 @@ class Emitter {
   // ---- scans (emit_scan.cpp)
   void begin_scans();
   Placed scan(ExprId id, Sub s);
+  Value along_lanes(const loops::Expr& e, DType t, Value x, Value before);
+  Value with_lanes_before(loops::ReduceOp op, DType t, Value x, Value before);
+  Value logs_along_lanes(DType t, Value x, Value before);
   DType running_type(const loops::Expr& e) const;
 
   // ---- function and work items (emit.cpp)

@@ -20,7 +20,7 @@
 //                to the cache
 //
 // Scans run through their dimension in an item, as scatters do through those along which they may meet: these
-// are rows, too. Lanes along a scan are added one after the other.
+// are rows, too. How lanes along a scan are combined is said in emit_scan.cpp.
 //
 // Reductions over vec_dim are row reductions (accumulators are folded across lanes at the end), over others
 // column reductions (each lane has its own result). Both may occur in one kernel with any number of loops.
