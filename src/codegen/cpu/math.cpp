@@ -581,22 +581,36 @@ Math::Value Math::erfcx(Value x) const {
 
 // x times a polynomial in w = -log(1 - x^2), or in its root near 1.
 Math::Value Math::erfinv(Value x) const {
-  if (!is_double(x)) return in_double({x}, [&](auto a) { return erfinv(a[0]); });
   Value one = constant(x, 1);
   Value w = b_.CreateFNeg(log(b_.CreateFMul(b_.CreateFSub(one, x), b_.CreateFAdd(one, x))));
-  auto less = [&](Value v, double by) { return b_.CreateFSub(v, constant(x, by)); };
-  auto choose = [&](Value v, double border, Value below, Value above) {
-    return b_.CreateSelect(b_.CreateFCmpOLT(v, constant(x, border)), below, above);
-  };
-  Value factor = choose(w, 2, poly(w, kErfinvNear64), poly(less(w, 4), kErfinvMiddle64));
+  Value near = is_double(x) ? erfinv_near64(x, w) : times_poly(x, b_.CreateFSub(w, one), kErfinvNear32);
   Value is_far = b_.CreateFCmpOGT(w, constant(x, 6.25));
-  factor = when_any(is_far, factor, [&](Value nearer) {
-    Value s = sqrt(w);
-    Value far = choose(s, 4, poly(less(s, 3.25), kErfinvFar64), poly(less(s, 5), kErfinvFarthest64));
+  Value y = when_any(is_far, near, [&](Value nearer) {
+    Value s = sqrt(w), close = b_.CreateFSub(s, constant(x, 3.25));
+    Value far = is_double(x) ? erfinv_far64(x, s) : times_poly(x, close, kErfinvFar32);
     return b_.CreateSelect(is_far, far, nearer);
   });
-  Value infinity = copysign(constant(x, std::numeric_limits<double>::infinity()), x);
-  return b_.CreateSelect(b_.CreateFCmpOEQ(abs(x), one), infinity, b_.CreateFMul(x, factor));
+  Value infinity = constant(x, std::numeric_limits<double>::infinity());
+  return copysign(b_.CreateSelect(b_.CreateFCmpOEQ(abs(x), one), infinity, y), x);
+}
+
+Math::Value Math::erfinv_near64(Value x, Value w) const {
+  Value middle = poly(b_.CreateFSub(w, constant(x, 4)), kErfinvMiddle64);
+  Value is_near = b_.CreateFCmpOLT(w, constant(x, 2));
+  return b_.CreateFMul(x, b_.CreateSelect(is_near, poly(w, kErfinvNear64), middle));
+}
+
+Math::Value Math::erfinv_far64(Value x, Value s) const {
+  Value far = poly(b_.CreateFSub(s, constant(x, 3.25)), kErfinvFar64);
+  Value farthest = poly(b_.CreateFSub(s, constant(x, 5)), kErfinvFarthest64);
+  return b_.CreateFMul(x, b_.CreateSelect(b_.CreateFCmpOLT(s, constant(x, 4)), far, farthest));
+}
+
+// The last step of Horner's rule keeps what it rounds off, so that only the product is rounded.
+Math::Value Math::times_poly(Value x, Value z, std::span<const double> c) const {
+  Split step = two_prod(z, poly(z, c.subspan(1)));
+  Split sum = fast_two_sum(constant(x, c[0]), step.hi);
+  return fma(x, sum.hi, b_.CreateFMul(x, b_.CreateFAdd(sum.lo, step.lo)));
 }
 
 // ---- log |gamma(x)|, in double

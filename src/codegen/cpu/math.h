@@ -121,6 +121,9 @@ class Math : public Arithmetic {
   Value asin_tail(Value z) const;                // (asin(sqrt z)/sqrt z - 1)
   Split erfc_factor(Value a) const;              // (1 + 2a) e^(a^2) erfc(a) for 0 <= a <= 28, double
   Value erfc_scaled(Value a) const;              // erfc(a) for a >= 0, double
+  Value erfinv_near64(Value x, Value w) const;   // w = -log(1 - x^2) <= 6.25
+  Value erfinv_far64(Value x, Value s) const;    // s = sqrt(w)
+  Value times_poly(Value x, Value z, std::span<const double> c) const;  // x (c[0] + c[1] z + ...)
   Split log2_split(Value x) const;
   Split two_sum(Value a, Value b) const;
   Split fast_two_sum(Value a, Value b) const;

@@ -70,6 +70,14 @@ constexpr double kErfc64[] = {
     0x1.3be068698b9ccp-13,  -0x1.9959f4cc5a01cp-16, -0x1.788ca4d342b82p-17, 0x1.7f2d5af276b00p-18,
     0x1.3b713b970cad2p-22,  -0x1.bb2bbabb02ec5p-21, 0x1.40eafd5947706p-24,  0x1.d8b4353ca5555p-24,
     -0x1.353a87be1712dp-26, -0x1.e432644b5660ap-27, 0x1.00cd8e2f991c3p-29,  0x1.5b62d008c2d94p-30};
+// erfinv(x)/x in w - 1, w = -log(1 - x^2) <= 6.25 (2^-26)
+constexpr double kErfinvNear32[] = {1.12737441f,     0.247832879f,     0.00425064703f,   -0.00237643369f,
+                                    0.000100150937f, 3.83270744e-05f,  -4.33109062e-06f, -6.2960288e-07f,
+                                    1.86806588e-07f, -1.71464887e-08f, 5.82262627e-10f};
+// the same in s - 3.25, s = sqrt(w), 2.5 <= s <= 4 (2^-25.6)
+constexpr double kErfinvFar32[] = {3.08388567f,     1.00525904f,      0.0053695729f,
+                                   -0.00374962064f, 0.00249479082f,   -0.00171239127f,
+                                   0.000966621214f, -0.000276366685f, -2.89011932e-05f};
 // erfinv(x)/x in w = -log(1 - x^2), w <= 2 (2^-63.9)
 constexpr double kErfinvNear64[] = {0x1.c5bf891b4ef6bp-1,   0x1.db29fb2fee5e4p-3,   0x1.7a72e72c1ed4fp-7,
                                     -0x1.3211025df9e41p-9,  -0x1.0c86b85d02281p-13, 0x1.87014e5c370fdp-15,
