@@ -144,6 +144,8 @@ def test_sizes_with_antialiasing(mode, dtype, aligned):
 
 def test_long_images_with_antialiasing_stay_one_call():
     check(lambda x: F.interpolate(x, (30, 20), mode="bilinear", antialias=True), image(1, 2, 300, 40), extern=1)
+    check(lambda x: F.interpolate(x, (120, 120), mode="bilinear", antialias=True), image(1, 2, 200, 130), extern=1)
+    check(lambda x: F.interpolate(x, (300, 310), mode="bilinear", antialias=True), image(1, 2, 200, 300))
 
 
 def test_gradients_by_factors():

@@ -4,7 +4,8 @@
 // A size that a dimension has already, or a whole multiple that copies, is index arithmetic; the rest is
 // weighted sums, one dimension after the other (taps.h). With antialiasing the windows grow with the scale:
 // the weights of all places are a matrix, [to, from], by which a dimension is multiplied. Such a product has
-// more terms than the windows, so of longer dimensions the calls stay ATen's.
+// more terms than the windows, so of longer dimensions the calls stay ATen's. A dimension that becomes longer
+// has the windows, and so the taps, of linear interpolation without antialiasing.
 #include <algorithm>
 #include <string>
 
@@ -135,6 +136,18 @@ Results upsample_nearest_exact_backward(Call& c) { return upsample_backward(c, F
 // ---- with antialiasing ----
 
 constexpr int64_t kLongestProduct = 256;
+// Terms of a product on the processor in the time in which ATen adds up one tap, and spreads one's gradient.
+constexpr double kTermsForATap = 60, kTermsForASpreadTap = 140;
+
+bool has_plain_taps(const Scaling& s) { return s.filter == Filter::Linear && s.scale <= 1; }
+
+/// Is the product by the matrix of weights no slower than ATen's call?
+bool multiplies_well(const Scaling& s, graph::Device device, bool backward) {
+  if (s.from > kLongestProduct) return false;
+  if (graph::facts_of(device).reads_anywhere) return true;
+  const double taps = (s.filter == Filter::Linear ? 2 : 4) * std::max(s.scale, 1.0);
+  return static_cast<double>(s.from) <= taps * (backward ? kTermsForASpreadTap : kTermsForATap);
+}
 
 /// What each place of the operand weighs in each of the result: ATen's filters (cubic: with -0.5), as wide as
 /// the step where the image becomes smaller, by the distance of the middles.
@@ -159,9 +172,15 @@ Results smoothed(Call& c, Filter filter, bool backward) {
   const Syms from = backward ? c.syms("input_size") : y.sizes();
   const auto each = scalings(c, from, backward ? y.sizes() : resized(c, from), filter, f.type());
   for (const Scaling& s : each)
-    if (s.from > kLongestProduct) return {};
+    if (!has_plain_taps(s) && !multiplies_well(s, y.value->type.device, backward)) return {};
   for (size_t d = each.size(); d-- > 0;) {
     if (each[d].is_same()) continue;
+    if (has_plain_taps(each[d])) {
+      Scaling plain = each[d];
+      plain.aligned = false;  // the windows are never
+      y = (backward ? resampled_backward : resampled)(f, y, static_cast<int64_t>(d) + 2, plain);
+      continue;
+    }
     const Term weights = smoothing(f, each[d]), right = backward ? weights : permuted(weights, {1, 0});
     const bool is_last = d + 1 == each.size();
     if (!is_last) y = permuted(y, {0, 1, 3, 2});
