@@ -21,6 +21,8 @@ constexpr double kMostWork = 1.2;
 constexpr double kGathered = 4;  // instructions of a load whose address is computed for each element
 constexpr double kScanned = 4;   // a chain of additions, or the steps in which neighbours do them together
 constexpr double kLogAddExp = 40;
+constexpr double kPlaced = 8;             // of a block: where it begins and ends, and a load under a mask
+constexpr double kCallNs = 1000;          // of an operator of a library's
 constexpr double kThreadsStartNs = 3000;  // until others share a library's work
 constexpr double kRowBytesPerNs = 30;     // of a row that one block scans
 
@@ -115,6 +117,13 @@ bool scans_well(const graph::Type& x, int dim, std::string_view op) {
   // A library takes two launches for one row, and gives each of several a block as well.
   const MachineSpeed& m = facts.speed;
   return rows > 1 || row / kRowBytesPerNs <= m.start_ns + row / m.bytes_per_ns;
+}
+
+bool places_blocks_well(graph::Device device, DType type, Sym elements, size_t blocks) {
+  const MachineSpeed& m = graph::facts_of(device).speed;
+  const auto count = static_cast<double>(estimate(elements)), n = static_cast<double>(blocks);
+  const double written = count * dtype_bytes(type) / m.bytes_per_ns;
+  return count * kPlaced * n / m.instructions_per_ns <= n * std::max(kCallNs, m.start_ns) + 2 * written;
 }
 
 bool puts_well(graph::Device device, Sym runs, Sym elements) {

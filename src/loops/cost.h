@@ -46,6 +46,10 @@ BOLT_API bool scans_well(const graph::Type& x, int dim, std::string_view op);
 /// library's call that lets threads share them?
 BOLT_API bool puts_well(graph::Device device, Sym runs, Sym elements);
 
+/// Is a kernel that asks for each element of a matrix which of so many blocks it belongs to no slower than a
+/// library's call, which writes zeros and then each block over them?
+BOLT_API bool places_blocks_well(graph::Device device, DType type, Sym elements, size_t blocks);
+
 /// Each load and store by itself, and each expression over the dimensions that it varies over.
 BOLT_API KernelWork work_of(const Kernel& kernel);
 

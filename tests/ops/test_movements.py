@@ -156,6 +156,10 @@ def test_matrices_along_a_diagonal():
     check(lambda *t: torch.block_diag(*t) + 1, torch.randn(2, 3), torch.randn(4), torch.tensor(2.0), torch.randn(1, 1))
 
 
+def test_large_matrices_along_a_diagonal_stay_one_call():
+    check(lambda *t: torch.block_diag(*t) + 1, *torch.randn(3, 90, 110), extern=1)
+
+
 def test_each_element_several_times():
     check(lambda x: torch.repeat_interleave(x, 3) * 2, torch.randn(4, 5))
 

@@ -28,8 +28,8 @@ def test_einsum(equation, dtype):
 @pytest.mark.parametrize("dtype", FLOATS)
 def test_sums_of_products(dtype):
     x, a, b = (torch.randn(*s, dtype=dtype) for s in ((4, 5), (3, 4, 6), (3, 6, 5)))
-    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2), x, a, b)
-    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0), x[0], a, b)
+    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0.5, alpha=2), x, a, b, extern=1)
+    check(lambda x, a, b: torch.addbmm(x, a, b, beta=0), x[0], a, b, extern=1)
     check(lambda a, b: torch.vdot(a, b), a[0, 0], b[0, :, 0])
 
 

@@ -5,6 +5,7 @@
 // index (loops/kernel.h), and the call is run again by eager, which raises.
 #include <algorithm>
 
+#include "loops/cost.h"
 #include "lower/families.h"
 #include "lower/formula.h"
 #include "record/convert.h"
@@ -175,14 +176,16 @@ std::vector<Value*> take(Call& c) {
 std::vector<Value*> block_diag(Call& c) {
   const DType t = c.result_dtype();
   std::vector<Term> blocks;
-  Sym columns = 0;
+  Sym columns = 0, height = 0;
   for (Value* v : c.tensors("tensors")) {
     Syms sizes = v->type.sizes;
     if (sizes.size() > 2) return {};
     while (sizes.size() < 2) sizes.insert(sizes.begin(), 1);
     blocks.push_back({&c, c.reshape(c.cast(v, t), sizes)});
     columns = columns + sizes[1];
+    height = height + sizes[0];
   }
+  if (!loops::places_blocks_well(c.result_device(), t, height * columns, blocks.size())) return {};
   std::vector<Value*> rows;
   Sym left = 0;
   for (Term block : blocks) {
