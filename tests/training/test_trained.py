@@ -532,6 +532,45 @@ def test_checkpoint_around_and_within():
         torch.testing.assert_close(torch.autograd.grad(within(x).sum(), x), want) if not reentrant else None
 
 
+def after_relu(p, q):
+    return (p @ q).relu()
+
+
+def twice_after_softmax(p, q):
+    y = (p @ q).softmax(-1)
+    return y, [y, p]
+
+
+@pytest.mark.parametrize("function", [after_relu, twice_after_softmax])
+def test_results_of_checkpoints_are_written_to(function):
+    """The last operator reads its own result again, which eager makes again for it: the caller may write to it."""
+    from torch.utils.checkpoint import checkpoint
+
+    def residual(x, w):
+        y = checkpoint(function, x, w, use_reentrant=False)
+        y = y if isinstance(y, torch.Tensor) else y[0]
+        y += x
+        return y * y
+
+    def shared(x, w):
+        y, (same, given) = checkpoint(twice_after_softmax, x, w, use_reentrant=False)
+        y.mul_(2)
+        return same * given.sin()
+
+    for fn in (residual, shared):
+        torchbolt.reset()
+        fast, check = compiled_whole(fn)
+        for _ in range(3):
+            x, w = leaf(6, 5), leaf(5, 5)
+            results = []
+            for each in (fn, fast):
+                y = each(x, w)
+                y.mul_(0.5)  # by the caller, too
+                results.append([y, *torch.autograd.grad(y.sum(), (x, w))])
+            torch.testing.assert_close(results[1], results[0])
+        check()
+
+
 def test_threads():
     from concurrent.futures import ThreadPoolExecutor
 

@@ -97,6 +97,34 @@ def _context_of(output):
 _C._mark(_kept_policy, "constant", None)
 
 
+def _next_node():
+    """The number that autograd gives the next node of this thread."""
+    return torch.autograd._get_sequence_nr()
+
+
+def _is_kept_by_its_node(result, first):
+    """Is it what an operator since then gave, whose node reads it in the backward pass (a relu's)?"""
+    node = result.grad_fn
+    return node is not None and node._sequence_nr() >= first and hasattr(type(node), "_saved_result")
+
+
+_C._mark(_next_node, "constant", None)
+_C._mark(_is_kept_by_its_node, "constant", None)
+
+
+def _of_its_own(result, known, first):
+    """What a checkpoint gives may be written to: the nodes within read what comes again. `known`: what is as it is."""
+    if type(result) is tuple or type(result) is list:
+        return type(result)([_of_its_own(each, known, first) for each in result])
+    for given, own in known:
+        if given is result:
+            return own
+    if not isinstance(result, torch.Tensor) or not _is_kept_by_its_node(result, first):
+        return result
+    known.append((result, result.clone()))
+    return known[-1][1]
+
+
 def checkpoint(function, *args, **kwargs):
     """torch.utils.checkpoint: a call, between marks for who decides what is kept (src/autograd/checkpoint.h).
 
@@ -123,7 +151,9 @@ def checkpoint(function, *args, **kwargs):
         _BEGIN_CHECKPOINT(_kept_policy(policy.function_or_list))
     else:
         _BEGIN_CHECKPOINT()
-    result = function(*args, **own)
+    first = _next_node()
+    given = [(each, each) for each in (*args, *own.values())]
+    result = _of_its_own(function(*args, **own), given, first)
     _END_CHECKPOINT()
     return result
 
