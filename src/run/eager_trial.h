@@ -12,16 +12,21 @@
 // Eager is the tape replayed: what eager does without what Python adds to it. Both follow eager's generators,
 // and both can be taken back. In the last bits they may differ, as the program does from eager.
 //
-// What is tried is said in one place, worth_trying() in eager_trial.cpp: programs with kernels of ours, on
-// the processor (elsewhere a call is over before its work is, and to wait for that would cost what eager does
-// not pay), without gradients (there the time is the backward pass's, which comes when it likes), and not
-// where the user asked for the same bits in each call. A program that takes no longer than kShort stays:
-// there is little to win, and clocks and caches decide. Sizes that differ between calls are tried at those of
-// the first call; the verdict holds for all.
+// Where gradients are needed a call counts once a backward pass has come to it, and takes as long as both
+// (time_of_pass.h). So turns may change with several calls under way; a call belongs to the turn in which it
+// began. Where passes do not come, the trial is given up and the program stays. Less fusion is not tried.
+//
+// What is tried is said in one place, worth_trying() and is_alike() in eager_trial.cpp: programs with kernels
+// of ours, on the processor (elsewhere a call is over before its work is, and to wait for that would cost
+// what eager does not pay), and not where the user asked for the same bits in each call. A program that takes
+// no longer than kShort stays: there is little to win, and clocks and caches decide. Sizes that differ
+// between calls are tried at those of the first call, and the verdict holds for all; with gradients they are
+// not tried. A whole step is tried as any program, beside its own tape (make_step.h).
 //
 // Two calls at the same time measure each other: neither counts. Of the two programs only one is alive at a
 // time, and the program's temporaries are let go of before eager has its first turn. In the second one, which
-// few regions come to, they stay: to make them anew for each call would be measured.
+// few regions come to, they stay: to make them anew for each call would be measured. With backward passes,
+// whose programs leave little for the next call, they stay.
 #pragma once
 
 #include <limits>
@@ -30,6 +35,7 @@
 #include <string>
 
 #include "run/compiled.h"
+#include "run/recorded.h"
 #include "run/replayed.h"
 
 namespace bolt::run {
@@ -43,13 +49,19 @@ std::shared_ptr<Runnable> make_trial(std::shared_ptr<Compiled> program, const lo
                                      const SymbolTable& computed, lower::Sizes& sizes,
                                      const std::string& name);
 
+/// The same for a region that gradients are needed of.
+std::shared_ptr<Runnable> make_trial_with_passes(std::shared_ptr<Runnable> program, const Recorded& recorded,
+                                                 const lower::Sizes& sizes);
+
 class EagerTrial final : public Runnable, public std::enable_shared_from_this<EagerTrial> {
  public:
-  EagerTrial(std::shared_ptr<Compiled> program, std::shared_ptr<Replayed> eager, std::string name,
-             std::string key);
+  /// `adapts`: the program, where it can be planned again; null for one with backward passes.
+  EagerTrial(std::shared_ptr<Runnable> program, std::shared_ptr<Compiled> adapts,
+             std::shared_ptr<Replayed> eager, std::string name, std::string key);
 
-  bool is_differentiated() const override { return false; }
+  bool is_differentiated() const override { return has_passes_; }
   std::vector<int> written_inputs() const override { return written_inputs_; }
+  void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override;
   Texts texts() const override;
   std::vector<StepFacts> costs() const override;
   std::vector<int> weights() const override;
@@ -75,19 +87,25 @@ class EagerTrial final : public Runnable, public std::enable_shared_from_this<Ea
                                record::CallGenerators generators) override;
   Turn begin(const std::vector<int64_t>& values);
   void end(const Turn& turn, double nanoseconds);
+  void end_with_pass(const Turn& turn, const std::vector<at::Tensor>& results, uint64_t first_node,
+                     double nanoseconds);
+  void add(Phase phase, double nanoseconds);
   void turn_is_over();
   void judge(bool is_slower);
   void plan_again();
   void take_cautious(std::shared_ptr<Compiled> made, const std::string& before);
-  void keep_program();
+  /// `why`: where it is not for what was measured.
+  void keep_program(const std::string& why = "");
   void give_to_eager();
   std::string times() const;
-  std::shared_ptr<Compiled> program() const;
+  std::shared_ptr<Runnable> program() const;
 
   const std::string name_, key_;
+  const bool has_passes_;
   const std::vector<int> written_inputs_;
   mutable std::mutex mutex_;  // guards all below
-  std::shared_ptr<Compiled> program_;
+  std::shared_ptr<Runnable> program_;
+  std::shared_ptr<Compiled> adapts_;
   std::shared_ptr<Replayed> eager_;
   std::shared_ptr<Runnable> successor_;
   Phase phase_ = Phase::program;
@@ -96,7 +114,7 @@ class EagerTrial final : public Runnable, public std::enable_shared_from_this<Ea
   bool again_ = false;           ///< both are called in turns, to be sure
   std::optional<Ints> sizes_;    ///< of the calls that count
   int64_t begun_ = 0;
-  int running_ = 0;
+  int running_ = 0, without_pass_ = 0;
 };
 
 }  // namespace bolt::run

@@ -12,6 +12,7 @@
 #include "lower/attention_masks.h"
 #include "record/left_to_eager.h"
 #include "record/operator_facts.h"
+#include "run/eager_trial.h"
 #include "run/make_chain.h"
 #include "support/error.h"
 #include "support/log.h"
@@ -123,9 +124,10 @@ Made joined(const Recorded& r, const record::Tape& tape, lower::OverInputs& over
 
 Made make_differentiated(const Recorded& recorded, lower::OverInputs& over_inputs, lower::Sizes& sizes,
                          Stages& stages) {
-  return lower::rather_unmasked(
+  Made made = lower::rather_unmasked(
       recorded.tape, over_inputs.anew({}), recorded.name,
       [&](const record::Tape& tape) { return joined(recorded, tape, over_inputs, sizes, stages); });
+  return make_trial_with_passes(std::move(made), recorded, sizes);
 }
 
 }  // namespace bolt::run

@@ -11,6 +11,7 @@
 
 #include "autograd/node_ptr.h"
 #include "record/backward.h"
+#include "record/copy.h"
 
 namespace bolt::run {
 namespace {
@@ -52,6 +53,14 @@ WholeStep::WholeStep(record::Tape tape, std::vector<record::TensorId> wanted, st
   size_symbols = program_->size_symbols;
   size_facts = program_->size_facts;
   number_sizes = program_->number_sizes;
+}
+
+/// The step of what its program's trial came to.
+std::shared_ptr<Runnable> WholeStep::successor() const {
+  auto program = program_->successor();
+  if (!program) return nullptr;
+  return std::make_shared<WholeStep>(record::copy_of(tape_), wanted_, used_up_, leaves_made_, leaves_,
+                                     std::move(program));
 }
 
 std::vector<at::Tensor> WholeStep::call(const std::vector<at::Tensor>& inputs,

@@ -33,6 +33,8 @@ class WholeStep final : public Runnable {
   void launch_at_once(const std::string& name) override { program_->launch_at_once(name); }
   std::vector<int> weights() const override { return program_->weights(); }
   void prepare(const std::vector<at::Tensor>& inputs) override { program_->prepare(inputs); }
+  bool is_trial() const override { return program_->is_trial(); }
+  std::shared_ptr<Runnable> successor() const override;
   void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override {
     program_->check_data_sizes(taken_for_granted);
   }
