@@ -58,6 +58,85 @@ constexpr double kI1Far[] = {
     2.9626289976459501e-16,  -3.2095259219934238e-17, -4.6503053684893586e-17, 4.4143483230717077e-18,
     7.5172963108421052e-18};
 
+// For x <= 2 in x^2/2 - 1, beyond in 4/x - 1.
+// K0(x) + log(x/2) I0(x)
+constexpr double kK0Near[] = {-0.53532739323390277,  0.34428989992462849,    0.035979936515361502,
+                              0.0012646154114469259, 2.2862121031194518e-5,  2.5347910790261495e-7,
+                              1.9045163772202089e-9, 1.0349695257633625e-11, 4.2598161427910826e-14,
+                              1.3744654358807509e-16};
+// e^x K0(x) sqrt(x)
+constexpr double kK0Far[] = {
+    2.4403030820659555,     -0.031448101311964501,   0.0015698838857300534,  -0.00012849549581627803,
+    1.3949813718876499e-5,  -1.8317555227191195e-6,  2.7668136394450151e-7,  -4.6604898976879477e-8,
+    8.5740340174142261e-9,  -1.6975345093890615e-9,  3.5773972814003284e-10, -7.957489244477397e-11,
+    1.8559491149549266e-11, -4.5145978833745192e-12, 1.1403405882073442e-12, -2.9800969231481784e-13,
+    8.0328907750683744e-14, -2.2275133267462964e-14, 6.340076476276646e-15,  -1.8485933779209072e-15,
+    5.5120559994043334e-16, -1.6782311257549006e-16, 5.2103917776435541e-17, -1.6475805939842633e-17};
+// x (K1(x) - log(x/2) I1(x))
+constexpr double kK1Near[] = {1.5253002273389478,      -0.35315596077654488,    -0.12261118082265715,
+                              -0.0069757238596398644,  -0.00017302889575130521, -2.4334061415659682e-6,
+                              -2.2133876307347259e-8,  -1.4114883926335278e-10, -6.666901694199329e-13,
+                              -2.4274498505193659e-15, -7.0238634793862876e-18};
+// e^x K1(x) sqrt(x)
+constexpr double kK1Far[] = {
+    2.7206261904844427,      0.10392373657681724,    -0.0028578168596227794,  0.00019521551847135163,
+    -1.936197974166083e-5,   2.4064849478372171e-6,  -3.5019606030878125e-7,  5.7410841254500493e-8,
+    -1.0345762465678097e-8,  2.0150497551970346e-9,  -4.1903547593419256e-10, 9.2183151876053141e-11,
+    -2.129967838427791e-11,  5.1396396734823435e-12, -1.2891739609498229e-12, 3.3484196660522431e-13,
+    -8.9767051820101461e-14, 2.4771544242195987e-14, -7.0198370892147689e-15, 2.0387031662398609e-15,
+    -6.0570472706430178e-16, 1.8380935752430454e-16, -5.6894628491936484e-17, 1.7940510478863573e-17};
+
+// For x <= 8 in x^2/32 - 1: J0(x)
+constexpr double kJ0[] = {0.31545594294978024,     -0.0087234423528522213,  0.26517861320333681,
+                          -0.37009499387264978,    0.15806710233209726,     -0.034893769411408885,
+                          0.0048191800694676045,   -0.00046062616620627505, 3.2460328821005081e-5,
+                          -1.7619469077621507e-6,  7.6081635924187819e-8,   -2.6792535305576729e-9,
+                          7.8486963144794644e-11,  -1.9438346867370166e-12, 4.1253205956343739e-14,
+                          -7.5885081254475463e-16, 1.2218515873961411e-17};
+// J1(x)/x
+constexpr double kJ1[] = {
+    0.16208969265131623,    -0.14897514506765211,    0.1609992623572097,     -0.082680491766817907,
+    0.022213639654966035,   -0.003646940600769276,   0.00040503377283548218, -3.2555548668572585e-5,
+    1.9858774049915167e-6,  -9.5219847567504362e-8,  3.6871337590971482e-9,  -1.1780266226958848e-10,
+    3.1601545803480033e-12, -7.2217552396517734e-14, 1.4232144003513942e-15, -2.4441972916190464e-17};
+// Y0(x) - 2/pi log(x) J0(x)
+constexpr double kY0[] = {-0.066292226406569883,   -0.27447430552974527,    0.17903431407718266,
+                          0.26156734625504664,     -0.17730201278114358,    0.047196689595763387,
+                          -0.0072879624795520792,  0.00075311359325777423,  -5.632079141056987e-5,
+                          3.206532537654801e-6,    -1.4407233274018699e-7,  5.2487947873305161e-9,
+                          -1.5837552541812015e-10, 4.0263308183061208e-12,  -8.7473412033107696e-14,
+                          1.6434898714919469e-15,  -2.6977881152566836e-17, 3.9032584173475983e-19};
+// (Y1(x) - 2/pi (log(x) J1(x) - 1/x)) / x
+constexpr double kY1[] = {0.0050760264714835635,   -0.01608717304766875,   -0.095912045360830742,
+                          0.084451972596523458,    -0.028328123944594366,  0.005289897544167113,
+                          -0.0006414551451326356,  5.5059828733387438e-5,  -3.5380800186893499e-6,
+                          1.7707804556154403e-7,   -7.1105500498992798e-9, 2.3443379059115164e-10,
+                          -6.4651518414115942e-12, 1.51429151205002e-13,   -3.0511859694473253e-15,
+                          5.3466803857286701e-17,  -8.2249113720215846e-19};
+// Beyond in 128/x^2 - 1: what waves of J0 and Y0 are high, over sqrt(2/pi/x), and x/8 times by what they are
+// ahead
+constexpr double kP0[] = {1.9989206986950373,      -0.00053652204681321174, 3.0751847875194746e-6,
+                          -5.1705945376060977e-8,  1.6306464635151383e-9,   -7.86409137723707e-11,
+                          5.1682623873491925e-12,  -4.3045788699253912e-13, 4.3265957431549406e-14,
+                          -5.0690340959352361e-15, 6.7480722157338737e-16,  -1.0011513723467786e-16,
+                          1.6305919233744185e-17};
+constexpr double kQ0[] = {
+    -0.031111709210674018,   6.8385199426116496e-5,  -7.4144984110606473e-7,  1.7972457247968992e-8,
+    -7.27191593686632e-10,   4.2201219046687384e-11, -3.2067474209966347e-12, 3.0061451253517063e-13,
+    -3.336328185322427e-14,  4.2552250402454611e-15, -6.09993013164005e-16,   9.6621289703032567e-17,
+    -1.6686065214378146e-17, 3.1082440486738144e-18, -6.1911157873581449e-19, 1.3091448717220122e-19};
+// the same of J1 and Y1
+constexpr double kP1[] = {2.0018060817200274,      0.00089898983308594086,  -3.9872843004889085e-6,
+                          6.1776339606442985e-8,   -1.8718907491063066e-9,  8.8168986595823389e-11,
+                          -5.7048636403956447e-12, 4.6991955152305424e-13,  -4.6842237839904892e-14,
+                          5.4526748960447172e-15,  -7.2211808422740179e-16, 1.0667689114335412e-16,
+                          -1.7312313216116335e-17};
+constexpr double kQ1[] = {0.09355557413907065,     -9.6277235491570793e-5,  9.1386152579554541e-7,
+                          -2.0959781384083422e-8,  8.2291933276505541e-10,  -4.6863636881769452e-11,
+                          3.5152187949686081e-12,  -3.2643156743278999e-13, 3.5967765829165292e-14,
+                          -4.5612523950772972e-15, 6.508282957783384e-16,   -1.0269147531823243e-16,
+                          1.7676355487764792e-17,  -3.2834519872981615e-18, 6.5240811495892603e-19};
+
 /// Clenshaw's sum. The terms that a float32 does not see are left out.
 Term summed(Series all, Term x) {
   size_t count = all.size();
@@ -100,6 +179,74 @@ Results i0(Call& c) { return bessel(c, kI0, false); }
 Results i0e(Call& c) { return bessel(c, kI0, true); }
 Results i1(Call& c) { return bessel(c, kI1, false); }
 Results i1e(Call& c) { return bessel(c, kI1, true); }
+
+/// Of the modified functions of the second kind, K0 and K1: what is left of them by the logarithm near 0.
+struct SecondBessel {
+  Series near, far, first;
+  bool odd;
+};
+constexpr SecondBessel kK0{kK0Near, kK0Far, kI0Near, false}, kK1{kK1Near, kK1Far, kI1Near, true};
+
+Results second_bessel(Call& c, const SecondBessel& of, bool scaled) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f(c.has("x") ? "x" : "self");
+  const Term inside = smaller(x, f.number(2)), outside = larger(x, f.number(2));
+  const Term first = summed(of.first, inside * 0.25 - 1.0) * exp(inside), slope = log(inside * 0.5);
+  Term near = summed(of.near, inside * inside * 0.5 - 1.0);
+  near = of.odd ? near / inside + slope * first * inside : near - slope * first;
+  Term far = summed(of.far, 4.0 / outside - 1.0) / outside.apply(Op::sqrt);
+  if (scaled) near = near * exp(inside);
+  if (!scaled) far = far * exp(-outside);
+  return f.only(where(x == 0.0, std::numeric_limits<double>::infinity(), where(x <= 2.0, near, far)));
+}
+Results k0(Call& c) { return second_bessel(c, kK0, false); }
+Results k0e(Call& c) { return second_bessel(c, kK0, true); }
+Results k1(Call& c) { return second_bessel(c, kK1, false); }
+Results k1e(Call& c) { return second_bessel(c, kK1, true); }
+
+/// Of the functions that are waves, of order 0 or 1. J is the first kind's, Y the second's.
+struct Waves {
+  Series first, second, high, ahead;
+  bool odd;
+};
+constexpr Waves kOrder0{kJ0, kY0, kP0, kQ0, false}, kOrder1{kJ1, kY1, kP1, kQ1, true};
+
+/// For x > 8: a wave of sines and cosines of x less pi/4, or 3/4 pi; the second kind's is a quarter behind.
+Term wave_of(const Waves& of, Term x, bool second) {
+  const Term places = 128.0 / (x * x) - 1.0;
+  const Term high = summed(of.high, places), ahead = summed(of.ahead, places) * 8.0 / x;
+  const Term sine = x.apply(Op::sin), cosine = x.apply(Op::cos);
+  const Term up = sine + cosine, down = sine - cosine;  // sqrt(2) times the cosine and the sine of x - pi/4
+  const Term along = of.odd ? down : up, across = of.odd ? -up : down;
+  const Term wave = second ? high * across + ahead * along : high * along - ahead * across;
+  return wave / (x * std::numbers::pi).apply(Op::sqrt);
+}
+
+Results first_wave(Call& c, const Waves& of) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self"), a = abs(x), inside = smaller(a, f.number(8));
+  Term near = summed(of.first, inside * inside * 0.03125 - 1.0);
+  if (of.odd) near = near * inside;
+  const Term y = where(a <= 8.0, near, wave_of(of, larger(a, f.number(8)), false));
+  return f.only(of.odd ? where(x < 0.0, -y, y) : y);
+}
+Results second_wave(Call& c, const Waves& of) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  const Term x = f("self"), inside = smaller(x, f.number(8)), places = inside * inside * 0.03125 - 1.0;
+  constexpr double kTwoOfPi = 2 * std::numbers::inv_pi;
+  Term first = summed(of.first, places), rest = summed(of.second, places);
+  if (of.odd) first = first * inside, rest = rest * inside - kTwoOfPi / inside;
+  const Term near = log(inside) * first * kTwoOfPi + rest;
+  const Term y = where(x <= 8.0, near, wave_of(of, larger(x, f.number(8)), true));
+  return f.only(where(x == 0.0, -std::numeric_limits<double>::infinity(), y));
+}
+Results j0(Call& c) { return first_wave(c, kOrder0); }
+Results j1(Call& c) { return first_wave(c, kOrder1); }
+Results y0(Call& c) { return second_wave(c, kOrder0); }
+Results y1(Call& c) { return second_wave(c, kOrder1); }
 
 Term polynomial(Series lowest_first, Term x) {
   Term sum = x.number(lowest_first.back());
@@ -187,6 +334,16 @@ void add_special_functions(Table& t) {
   row(i0e, {"special_i0e"});
   row(i1, {"special_i1"});
   row(i1e, {"special_i1e"});
+  row(i0, {"special_modified_bessel_i0"});
+  row(i1, {"special_modified_bessel_i1"});
+  row(k0, {"special_modified_bessel_k0"});
+  row(k1, {"special_modified_bessel_k1"});
+  row(j0, {"special_bessel_j0"});
+  row(j1, {"special_bessel_j1"});
+  row(y0, {"special_bessel_y0"});
+  row(y1, {"special_bessel_y1"});
+  row(k0e, {"special_scaled_modified_bessel_k0"});
+  row(k1e, {"special_scaled_modified_bessel_k1"});
   row(digamma, {"digamma", "special_digamma", "special_psi"});
   row(polygamma, {"polygamma", "special_polygamma"});
   row(mvlgamma, {"mvlgamma", "special_multigammaln"});
