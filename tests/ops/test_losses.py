@@ -135,6 +135,26 @@ def test_negative_log_likelihood(shape, reduction, dtype):
               total)  # fmt: skip
 
 
+@pytest.mark.parametrize("power", [1, 2])
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+@pytest.mark.parametrize("shape", ["rows", "one row"])
+def test_margins_between_classes(shape, reduction, power):
+    number, sizes = NUMBERS[reduction], SHAPES[shape]
+    labels = torch.randint(0, 11, sizes[:-1])
+    for dtype in (torch.float32, torch.float64):
+        x = torch.randn(sizes, dtype=dtype)
+        x.view(-1)[0] = torch.nan
+        for weight in (None, torch.rand(11, dtype=dtype) + 0.2):
+            check(lambda x, y, w: aten.multi_margin_loss(x, y, power, 0.7, w, number), x, labels, weight)
+            g = torch.randn_like(aten.multi_margin_loss(x, labels, power, 0.7, weight, number))
+            check(lambda g, x, y, w: aten.multi_margin_loss_backward(g, x, y, power, 0.7, w, number), g, x, labels,
+                  weight)  # fmt: skip
+    with torch.no_grad(), pytest.raises(RuntimeError, match="target out of range"):
+        compiled = torchbolt.compile(F.multi_margin_loss)
+        for bad in (1, 2, 11):
+            compiled(torch.randn(3, 11), torch.tensor([0, 1, bad]))
+
+
 def test_small_losses_of_large_logits():
     x = torch.randn(16, 50)
     labels = torch.randint(0, 50, (16,))

@@ -245,6 +245,51 @@ Results cross_entropy(Call& c) {
                                                          : cross_entropy_of_labels(c, f, smoothing));
 }
 
+/// How far each other class of a row comes up to the class that the row is of: x[j] - x[label] + margin,
+/// where that is positive. It is taken to the power p (1 or 2), and the classes' mean is the row's loss.
+struct Margins {
+  Syms sizes;  ///< [N, C]
+  Term labels, other, rise;
+
+  Margins(Call& c, const Formula& f)
+      : sizes(Classes::batch(c.sizes("self"))),
+        labels(Classes::label(c, Classes::without_classes(sizes))),
+        other(f.places(sizes[1], 1, 2) != labels),
+        rise(f("self").reshaped(sizes)) {
+    const Term own{&c, c.make(Op::gather, {rise.value, labels.value}, {{"dim", int64_t{1}}})};
+    rise = rise - own + c.number("margin");
+    rise = where(other & (rise > 0), rise, 0);
+  }
+  /// For each row, by its class.
+  Term weighted(Call& c, const Formula& f, Term rows) const {
+    if (!c.has("weight")) return rows;
+    return rows * Term{&c, c.make(Op::embedding, {f("weight").value, labels.value})};
+  }
+};
+
+bool has_margins(Call& c, const Formula& f) { return f.is_real() && c.rank("self") <= 2 && has_rows(c); }
+
+Results multi_margin(Call& c) {
+  Formula f(c);
+  if (!has_margins(c, f)) return {};
+  const Margins m(c, f);
+  Term each = c.number("p") == 1 ? m.rise : m.rise * m.rise;
+  each = m.weighted(c, f, each.sum({Sym(1)})) / f.count(m.sizes[1]);
+  Term loss = reduced(c, f, each);
+  return f.only(c.integer("reduction") == kNone ? loss.reshaped(c.sizes("target")) : loss);
+}
+Results multi_margin_backward(Call& c) {
+  Formula f(c);
+  if (!has_margins(c, f)) return {};
+  const Margins m(c, f);
+  Term g = f("grad_output");
+  if (c.integer("reduction") == kNone) g = g.reshaped(Classes::without_classes(m.sizes));
+  if (c.integer("reduction") == kMean) g = g / f.count(m.sizes[0]);
+  const Term slope = where(m.rise > 0, c.number("p") == 1 ? f.number(1) : 2 * m.rise, 0);
+  const Term all = where(m.other, slope, -slope.sum({Sym(1)}));
+  return f.only((all * m.weighted(c, f, g) / f.count(m.sizes[1])).reshaped(c.sizes("self")));
+}
+
 }  // namespace
 
 void add_losses(Table& t) {
@@ -266,6 +311,8 @@ void add_losses(Table& t) {
   row(nll, {"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d", "nll_loss_nd"});
   row(nll_backward, {"nll_loss_backward", "nll_loss2d_backward"});
   row(cross_entropy, {"cross_entropy_loss"});
+  row(multi_margin, {"multi_margin_loss"});
+  row(multi_margin_backward, {"multi_margin_loss_backward"});
 }
 
 }  // namespace bolt::lower
