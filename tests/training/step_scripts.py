@@ -50,6 +50,20 @@ def loss_with_its_history():
     return step, (model, opt)
 
 
+def scheduled(make_schedule, optimizer=torch.optim.AdamW):
+    model = net()
+    opt = optimizer(model.parameters(), 0.01)
+    schedule = make_schedule(opt)
+    inner = stepping(model, opt)
+
+    def step(x, y):
+        loss = inner(x, y)
+        schedule.step()
+        return loss
+
+    return step, (model, opt)
+
+
 def batches(n, size=8):
     draw = torch.Generator().manual_seed(0)
     for _ in range(n):

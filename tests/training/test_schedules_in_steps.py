@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
-from step_scripts import assert_same, batches, compared, net, recorded_after, state_of, stepping
+from step_scripts import assert_same, batches, compared, net, recorded_after, scheduled, state_of, stepping
 from torch import nn
 
 import torchbolt
@@ -45,20 +45,6 @@ def test_a_rate_by_the_number_of_the_step_and_scales_by_sizes():
     assert_same(*found[::-1])
     stats = torchbolt.stats()
     assert (stats["regions"], stats["graph_breaks"], stats["eager_fallbacks"]) == (2, 0, 0)
-
-
-def scheduled(make_schedule, optimizer=torch.optim.AdamW):
-    model = net()
-    opt = optimizer(model.parameters(), 0.01)
-    schedule = make_schedule(opt)
-    inner = stepping(model, opt)
-
-    def step(x, y):
-        loss = inner(x, y)
-        schedule.step()
-        return loss
-
-    return step, (model, opt)
 
 
 SCHEDULES = {

@@ -14,6 +14,7 @@ from step_scripts import (
     loss_with_its_history,
     net,
     recorded_after,
+    scheduled,
     sgd_with_momentum,
     state_of,
     stepping,
@@ -181,20 +182,6 @@ def shared_parameters():
     return step, (model, table, opt)
 
 
-def schedule_inside():
-    model = net()
-    opt = torch.optim.SGD(model.parameters(), 0.1, momentum=0.9)
-    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100)
-    inner = stepping(model, opt)
-
-    def step(x, y):
-        loss = inner(x, y)
-        schedule.step()
-        return loss
-
-    return step, (model, opt)
-
-
 class Reversed(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x, rate):
@@ -260,7 +247,11 @@ WHOLE = {
     "closure": closure,
     "batch_norm": batch_norm,
     "shared": shared_parameters,
-    "schedule_inside": schedule_inside,
+    "schedule_inside": functools.partial(
+        scheduled,
+        lambda opt: torch.optim.lr_scheduler.CosineAnnealingLR(opt, 100),
+        functools.partial(torch.optim.SGD, momentum=0.9),
+    ),
 }
 
 
