@@ -7,7 +7,9 @@
 #include <string_view>
 #include <utility>
 
+#include "autograd/row_work.h"
 #include "autograd/selected_rows.h"
+#include "autograd/work.h"
 #include "record/operator_facts.h"
 #include "record/selected_sizes.h"
 #include "support/symbols.h"
@@ -21,56 +23,6 @@ using record::Tape;
 using record::TensorId;
 using record::TensorIds;
 using record::TensorInfo;
-
-/// Which arguments say what it reduces over, and whether these dimensions stay. -1: it reduces over all.
-struct RowReduction {
-  std::string_view name, overload;
-  int dims, keep;
-  bool over_rows = false;  ///< may they be among them?
-};
-constexpr RowReduction kRowReductions[] = {
-    {"aten::sum", "", -1, -1, true},
-    {"aten::sum", "dim_IntList", 1, 2, true},
-    {"aten::mean", "", -1, -1, true},
-    {"aten::mean", "dim", 1, 2, true},
-    {"aten::amax", "", 1, 2},
-    {"aten::amin", "", 1, 2},
-    {"aten::max", "dim", 1, 2},
-    {"aten::min", "dim", 1, 2},
-    {"aten::argmax", "", 1, 2},
-    {"aten::argmin", "", 1, 2},
-    {"aten::any", "dim", 1, 2},
-    {"aten::all", "dim", 1, 2},
-    {"aten::prod", "dim_int", 1, 2},
-    {"aten::logsumexp", "", 1, 2},
-    {"aten::var", "correction", 1, 3},
-    {"aten::std", "correction", 1, 3},
-    {"aten::linalg_vector_norm", "", 2, 3},
-    {"aten::norm", "ScalarOpt_dim", 2, 3},
-};
-
-/// What looks along one dimension, its argument 1, and gives all others as they are.
-constexpr std::string_view kAlongOneDimension[] = {"aten::softmax", "aten::log_softmax", "aten::slice",
-                                                   "aten::narrow",  "aten::cumsum",      "aten::flip"};
-/// What gives all elements where they were.
-constexpr std::string_view kSameElements[] = {"aten::to",         "aten::_to_copy", "aten::clone",
-                                              "aten::contiguous", "aten::detach",   "aten::alias"};
-/// Losses element by element, with a reduction.
-constexpr std::string_view kLossesByElement[] = {"aten::mse_loss",
-                                                 "aten::l1_loss",
-                                                 "aten::smooth_l1_loss",
-                                                 "aten::huber_loss",
-                                                 "aten::soft_margin_loss",
-                                                 "aten::kl_div",
-                                                 "aten::binary_cross_entropy",
-                                                 "aten::binary_cross_entropy_with_logits"};
-/// Losses of classes, whose dimension is 1: (self, target, weight, reduction, ignore_index, ...).
-constexpr std::string_view kLossesByClass[] = {"aten::cross_entropy_loss", "aten::nll_loss_nd"};
-
-template <class Names>
-bool is_named(const Names& names, std::string_view name) {
-  return std::ranges::find(names, name) != std::end(names);
-}
 
 class RowPlanning {
   using Kind = RowPlan::Kind;
@@ -290,9 +242,8 @@ class RowPlanning {
 
   /// Of whole numbers, rows that do not count are 0.
   bool may_divide_by_zero(const Entry& entry) const {
-    constexpr std::string_view kDivisions[] = {"aten::div", "aten::floor_divide", "aten::remainder",
-                                               "aten::fmod"};
-    return is_named(kDivisions, entry.op.operator_name().name) &&
+    const std::string_view name = base_name(entry);
+    return (name == "div" || name == "floor_divide" || name == "remainder" || name == "fmod") &&
            c10::isIntegralType(info(entry.results[0].tensors[0]).dtype, true);
   }
 
@@ -303,47 +254,28 @@ class RowPlanning {
     return give_rows(entry, group, along);
   }
 
-  /// By themselves, along `dim`, which is not theirs.
-  bool along_one(const Entry& entry, int64_t dim) {
-    const TensorId rows = entry.args[0].tensors[0];
-    if (dim < 0) dim += rank(rows);
-    return dim != of(rows).dim && by_row(entry);
-  }
-
-  bool reduce(const Entry& entry, const RowReduction& row) {
+  /// Along some dimensions, which are not theirs, unless it `adds_up`.
+  bool along_dims(const Entry& entry, bool adds_up) {
     const TensorId rows = entry.args[0].tensors[0];
     int group = -1, along = 0;
     if (!are_aligned(entry, &group, &along)) return false;
-    std::vector<bool> over(static_cast<size_t>(rank(rows)), row.dims < 0);
-    if (row.dims >= 0) {
-      const c10::IValue& dims = entry.args[static_cast<size_t>(row.dims)].value;
-      if (dims.isNone() || (dims.isList() && dims.toListRef().empty())) over.assign(over.size(), true);
-      auto add = [&](int64_t dim) { over[static_cast<size_t>(dim < 0 ? dim + rank(rows) : dim)] = true; };
-      if (dims.isInt()) add(dims.toInt());
-      if (dims.isIntList())
-        for (int64_t dim : dims.toIntVector()) add(dim);
-    }
-    if (over[static_cast<size_t>(of(rows).dim)]) {
-      if (!row.over_rows) return false;
-      note(Step::reduce, group, along);
-      return true;
-    }
-    const bool keeps = row.keep >= 0 && entry.args[static_cast<size_t>(row.keep)].value.toBool();
-    const auto gone = std::count(over.begin() + of(rows).dim + 1, over.end(), true);
-    note(Step::by_row, group, along);
-    return give_rows(entry, group, along - (keeps ? 0 : static_cast<int>(gone)));
-  }
-
-  static size_t place_of_reduction(const Entry& entry) {
-    const auto& arguments = entry.op.schema().arguments();
-    const auto at = std::ranges::find_if(arguments, [](const auto& a) { return a.name() == "reduction"; });
-    return static_cast<size_t>(at - arguments.begin());
+    // Nothing is stretched here: an index of one row is of the first of them.
+    if (record::any_tensor(entry.args, [&](TensorId id) { return of(id).kind == Kind::none; })) return false;
+    const std::vector<int64_t> dims = dims_of(entry, static_cast<size_t>(rank(rows)));
+    const int here = of(rows).dim;
+    const bool is_over_rows = std::ranges::find(dims, here) != dims.end();
+    if (is_over_rows && !adds_up) return false;
+    note(is_over_rows ? Step::reduce : Step::by_row, group, along);
+    if (is_over_rows) return true;
+    const c10::IValue* keeps = value_of(entry, "keepdim");
+    const auto behind = std::ranges::count_if(dims, [&](int64_t dim) { return dim > here; });
+    return give_rows(entry, group, along - (keeps && !keeps->toBool() ? static_cast<int>(behind) : 0));
   }
 
   bool loss(const Entry& entry) {
     int group = -1, along = 0;
     if (!are_aligned(entry, &group, &along)) return false;
-    const bool reduces = entry.args[place_of_reduction(entry)].value.toInt() != at::Reduction::None;
+    const bool reduces = value_of(entry, "reduction")->toInt() != at::Reduction::None;
     note(reduces ? Step::loss : Step::by_row, group, along);
     return reduces || give_rows(entry, group, along);
   }
@@ -398,7 +330,7 @@ class RowPlanning {
   }
 
   bool take(const Entry& entry) {
-    const auto& [name, overload] = entry.op.operator_name();
+    const std::string_view name = entry.op.operator_name().name;
     const record::OperatorFacts& facts = *entry.facts;
     const bool puts = name == "aten::index_put_" || name == "aten::index_put";
     if (puts) return put(entry);
@@ -410,17 +342,12 @@ class RowPlanning {
     if (name == "aten::index") return select(entry);
     if (name == "aten::index_select") return select_by_places(entry);
     if (of(first).kind == Kind::places || of(first).kind == Kind::matrix) return take_places(entry, name);
-    if (is_named(kLossesByClass, name)) return loss_of_classes(entry);
-    if (is_named(kLossesByElement, name)) return loss(entry);
-    if (name == "aten::broadcast_tensors" || entry.op.hasTag(at::Tag::pointwise) ||
-        is_named(kSameElements, name))
-      return by_row(entry);
+    const RowWork work = row_work_of(entry);
+    if (work == RowWork::loss_of_classes) return loss_of_classes(entry);
+    if (work == RowWork::loss) return loss(entry);
+    if (work == RowWork::by_element) return by_row(entry);
     if (of(first).kind != Kind::rows) return false;
-    for (const RowReduction& row : kRowReductions)
-      if (row.name == name && row.overload == overload) return reduce(entry, row);
-    if (is_named(kAlongOneDimension, name) && entry.args[1].value.isInt())
-      return along_one(entry, entry.args[1].value.toInt());
-    if (name == "aten::gather") return along_one(entry, entry.args[1].value.toInt());
+    if (work == RowWork::along_dim || work == RowWork::sum) return along_dims(entry, work == RowWork::sum);
     if (name == "aten::unsqueeze" || name == "aten::squeeze" || name == "aten::select" ||
         name == "aten::transpose" || name == "aten::view" || name == "aten::reshape" ||
         name == "aten::flatten" || name == "aten::expand_as")

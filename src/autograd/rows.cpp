@@ -9,6 +9,8 @@
 #include <set>
 #include <string_view>
 
+#include "autograd/row_work.h"
+#include "autograd/work.h"
 #include "record/operator_facts.h"
 #include "support/error.h"
 
@@ -21,15 +23,6 @@ using record::TensorId;
 using record::TensorInfo;
 using Kind = Member::Kind;
 
-std::string_view name_of(const Entry& entry) {
-  std::string_view name = entry.op.operator_name().name;
-  constexpr std::string_view kSpace = "aten::";
-  if (!name.starts_with(kSpace)) return {};
-  name.remove_prefix(kSpace.size());
-  if (name.ends_with('_')) name.remove_suffix(1);
-  return name;
-}
-
 bool is_one_of(std::string_view name, std::initializer_list<std::string_view> names) {
   return std::ranges::find(names, name) != names.end();
 }
@@ -38,25 +31,6 @@ int64_t count_of(const TensorInfo& info) {
   int64_t count = 1;
   for (int64_t size : info.sizes) count *= size;
   return count;
-}
-
-const c10::IValue& value_of(const Entry& entry, const char* argument) {
-  const auto at = entry.op.schema().argumentIndexWithName(argument);
-  BOLT_CHECK(at, "an operator without the argument ", argument);
-  return entry.args[static_cast<size_t>(*at)].value;
-}
-
-/// Dimensions that an argument names, counted from the front. None named: all of them.
-std::vector<int64_t> dims_of(const Entry& entry, const char* argument, size_t rank) {
-  const c10::IValue& value = value_of(entry, argument);
-  std::vector<int64_t> dims;
-  if (value.isInt()) dims.push_back(value.toInt());
-  if (value.isIntList()) dims = value.toIntVector();
-  for (int64_t& d : dims)
-    if (d < 0) d += static_cast<int64_t>(rank);
-  if (dims.empty())
-    for (size_t d = 0; d < rank; ++d) dims.push_back(static_cast<int64_t>(d));
-  return dims;
 }
 
 TensorId result_of(const Entry& entry, size_t i = 0) {
@@ -118,7 +92,7 @@ class Finding {
 
   void begin_at_product() {
     const Entry& it = entry(rows_.product);
-    const bool with_bias = name_of(it) == "addmm";
+    const bool with_bias = base_name(it) == "addmm";
     const TensorId made = made_by(rows_.product);
     if (!is_plain(made) || lead(made) != 1) refuse(rows_.product, "rows that are no units");
     if (flow_.entries[rows_.product].checkpoint >= 0) refuse(rows_.product, "it is checkpointed");
@@ -169,14 +143,14 @@ class Finding {
 
   bool becomes_member(size_t i) {
     const Entry& it = entry(i);
-    if (name_of(it).empty() || flow_.entries[i].checkpoint >= 0 || it.facts->draws || it.own_version)
+    if (base_name(it).empty() || flow_.entries[i].checkpoint >= 0 || it.facts->draws || it.own_version)
       return false;
     for (const Arg& arg : it.args)
       if (arg.kind == Arg::Kind::TensorList || (arg.kind == Arg::Kind::Value && !arg.tensors.empty()))
         return false;
     member(i).kind = Kind::Band;
     if (any_written(it, [&](TensorId id) { return lies(id) == Lies::Whole; })) return false;
-    const std::string_view name = name_of(it);
+    const std::string_view name = base_name(it);
     if (name == "mm") return is_product(i, 0);
     if (name == "addmm") return is_product(i, 1);
     if (name == "nll_loss_forward") return is_loss(i);
@@ -184,18 +158,19 @@ class Finding {
     if (is_one_of(name, {"view", "_unsafe_view", "unsqueeze", "detach", "alias"})) return is_flat(i);
     // A piece may have one row where the whole has more, and that is not squeezed.
     if (name == "squeeze") return squeezes_ones(i) && is_flat(i);
-    if (name == "sum" || name == "mean") return is_sum(i);
-    if (is_one_of(name, {"amax", "amin", "logsumexp", "_log_softmax", "_softmax", "gather", "cumsum",
-                         "_log_softmax_backward_data", "_softmax_backward_data", "slice", "slice_backward",
-                         "scatter", "scatter_add", "argmax", "argmin", "any", "all", "prod"}))
-      return is_inner(i);
+    if (name == "slice_backward") return is_inner(i);
     if (name == "nll_loss_backward") return is_loss_backward(i);
     if (is_one_of(name, {"new_zeros", "new_ones", "new_full"})) return is_filled(i);
     if (name == "expand") return is_expanded(i);
-    const bool pointwise = it.op.hasTag(at::Tag::pointwise) ||
-                           is_one_of(name, {"_to_copy", "clone", "zeros_like", "ones_like", "full_like",
-                                            "empty_like", "fill", "zero", "masked_fill", "hardswish"});
-    return pointwise && is_pointwise(i);
+    switch (row_work_of(it)) {
+      case RowWork::by_element: return is_pointwise(i);
+      case RowWork::along_dim: return is_inner(i);
+      case RowWork::sum: return is_sum(i);
+      case RowWork::loss:
+      case RowWork::loss_of_classes:
+      case RowWork::unknown: return false;
+    }
+    return false;
   }
 
   bool gives_rows(size_t i) {
@@ -274,18 +249,18 @@ class Finding {
     const TensorId of = entry(i).args[0].tensors[0], made = made_by(i);
     if (made < 0 || lies(of) != Lies::Rows) return false;
     // Others are views of parts of rows, which have gaps.
-    if (name_of(entry(i)).ends_with("view") && !is_contiguous(of)) return false;
+    if (base_name(entry(i)).ends_with("view") && !is_contiguous(of)) return false;
     member(i).shares.push_back(Share::Made);
     return gives_rows(i);
   }
 
   bool squeezes_ones(size_t i) const {
     const TensorInfo& of = info(entry(i).args[0].tensors[0]);
-    return has_dims(i) && std::ranges::all_of(dims_of(entry(i), "dim", of.sizes.size()), [&](int64_t d) {
+    return has_dims(i) && std::ranges::all_of(dims_of(entry(i), of.sizes.size()), [&](int64_t d) {
              return of.sizes[static_cast<size_t>(d)] == 1;
            });
   }
-  bool has_dims(size_t i) const { return entry(i).op.schema().argumentIndexWithName("dim").has_value(); }
+  bool has_dims(size_t i) const { return value_of(entry(i), "dim"); }
 
   bool is_turned(size_t i) {
     const TensorId of = entry(i).args[0].tensors[0], made = made_by(i);
@@ -302,9 +277,9 @@ class Finding {
     const Entry& it = entry(i);
     const TensorId of = it.args[0].tensors[0];
     const TensorId made = made_by(i);
-    const bool back = name_of(it) == "slice_backward";
+    const bool back = base_name(it) == "slice_backward";
     if (of < 0 || made < 0 || lead(made) == 0 || !has_dims(i)) return false;
-    for (int64_t d : dims_of(it, "dim", info(of).sizes.size()))
+    for (int64_t d : dims_of(it, info(of).sizes.size()))
       if (d < static_cast<int64_t>(back ? lead(made) : lead(of))) return false;
     if (any_tensor(it.args, [&](TensorId id) { return !same_lead(id, of) || !takes_rows(i, id); }))
       return false;
@@ -318,13 +293,13 @@ class Finding {
     if (lies(of) != Lies::Rows) return false;
     const bool named = has_dims(i);
     const size_t rank = info(of).sizes.size();
-    std::vector<int64_t> dims = named ? dims_of(it, "dim", rank) : std::vector<int64_t>();
+    std::vector<int64_t> dims = named ? dims_of(it, rank) : std::vector<int64_t>();
     const auto m = static_cast<int64_t>(lead(of));
     if (named && std::ranges::all_of(dims, [&](int64_t d) { return d >= m; })) return is_inner(i);
     for (int64_t d = 0; named && d < m; ++d)
       if (std::ranges::find(dims, d) == dims.end()) return false;
     if (!is_large(of)) return false;  // what is left is summed up as a whole
-    const bool mean = name_of(it) == "mean";
+    const bool mean = base_name(it) == "mean";
     if (mean && !info(made_by(i)).sizes.empty()) return false;
     member(i).shares.push_back(Share::Made);
     member(i).kind = mean ? Kind::Mean : Kind::Sum;
@@ -361,7 +336,7 @@ class Finding {
     const Entry& it = entry(i);
     const TensorId of = it.args[0].tensors[0], labels = it.args[1].tensors[0];
     if (lies(of) != Lies::Rows || info(of).sizes.size() != 2 || !has_label_each(labels, of)) return false;
-    const bool of_each = value_of(it, "reduction").toInt() == at::Reduction::None;
+    const bool of_each = value_of(it, "reduction")->toInt() == at::Reduction::None;
     for (Share share : {Share::Made, Share::Rows, Share::Whole}) member(i).shares.push_back(share);
     member(i).kind = of_each ? Kind::Joined : Kind::Loss;
     member(i).counts_labels = true;
@@ -517,7 +492,7 @@ std::optional<size_t> largest_product(const Flow& flow) {
   std::optional<size_t> found;
   int64_t most = 0;
   for (size_t i = 0; i < flow.joint.backward; ++i) {
-    const std::string_view name = name_of(flow.entry(static_cast<int>(i)));
+    const std::string_view name = base_name(flow.entry(static_cast<int>(i)));
     const TensorId made = result_of(flow.entry(static_cast<int>(i)));
     if ((name != "mm" && name != "addmm") || made < 0 || count_of(flow.info(made)) <= most) continue;
     most = count_of(flow.info(made));
@@ -529,7 +504,7 @@ std::optional<size_t> largest_product(const Flow& flow) {
 }  // namespace
 
 bool fills_alike(const Entry& entry) {
-  return is_one_of(name_of(entry), {"ones_like", "zeros_like", "full_like"});
+  return is_one_of(base_name(entry), {"ones_like", "zeros_like", "full_like"});
 }
 
 size_t ByRows::lead(const record::TensorInfo& info) const {

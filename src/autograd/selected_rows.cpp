@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "autograd/row_work.h"
 #include "support/error.h"
 
 namespace bolt::autograd {
@@ -27,12 +28,6 @@ at::Scalar harmless_number(at::ScalarType type) {
 
 /// In which a sum of many is added up that is divided afterwards.
 at::ScalarType type_of_divided_sum(at::ScalarType type) { return at::toOpMathType(type); }
-
-size_t place_of_argument(const Entry& entry, const char* name) {
-  const auto& arguments = entry.op.schema().arguments();
-  const auto at = std::ranges::find_if(arguments, [&](const auto& a) { return a.name() == name; });
-  return static_cast<size_t>(at - arguments.begin());
-}
 
 }  // namespace
 
@@ -128,10 +123,9 @@ void SelectedRows::reduce(size_t index, Stack& stack) {
 void SelectedRows::loss(size_t index, Stack& stack) {
   const Entry& entry = run_.entries[index];
   const int group = plan_->groups[index];
-  const std::string& name = entry.op.operator_name().name;
-  const size_t place = place_of_argument(entry, "reduction");
+  const auto place = static_cast<size_t>(*entry.op.schema().argumentIndexWithName("reduction"));
   const bool is_mean = stack[place].toInt() == at::Reduction::Mean;
-  const bool of_classes = name == "aten::cross_entropy_loss" || name == "aten::nll_loss_nd";
+  const bool of_classes = row_work_of(entry) == RowWork::loss_of_classes;
   const at::Tensor labels = stack[1].toTensor();
   const c10::IValue ignored = of_classes ? stack[4] : c10::IValue();
   stack[place] = int64_t{at::Reduction::None};

@@ -3,134 +3,35 @@
 
 #include <string>
 #include <string_view>
-#include <unordered_map>
+#include <utility>
 
 #include "record/operator_facts.h"
+#include "support/by_name.h"
 
 namespace bolt::autograd {
 namespace {
 
-/// Operators with torch's tag `pointwise` have a row only where they are more than Pointwise.
-const std::unordered_map<std::string_view, Work>& rows() {
-  using enum Work;
-  static const std::unordered_map<std::string_view, Work> rows = [] {
-    std::unordered_map<std::string_view, Work> made;
-    for (std::string_view name : {"_to_copy",
-                                  "copy",
-                                  "clone",
-                                  "cat",
-                                  "stack",
-                                  "constant_pad_nd",
-                                  "flip",
-                                  "roll",
-                                  "repeat",
-                                  "zeros",
-                                  "ones",
-                                  "full",
-                                  "zeros_like",
-                                  "ones_like",
-                                  "full_like",
-                                  "empty_like",
-                                  "empty",
-                                  "empty_strided",
-                                  "new_zeros",
-                                  "new_ones",
-                                  "new_full",
-                                  "new_empty",
-                                  "new_empty_strided",
-                                  "arange",
-                                  "scalar_tensor",
-                                  "eye",
-                                  "linspace",
-                                  "fill",
-                                  "zero",
-                                  "masked_fill",
-                                  "tril",
-                                  "triu",
-                                  "select_scatter",
-                                  "slice_scatter",
-                                  "reflection_pad1d",
-                                  "reflection_pad2d",
-                                  "replication_pad1d",
-                                  "replication_pad2d",
-                                  "upsample_nearest1d",
-                                  "upsample_nearest2d",
-                                  "glu",
-                                  "isin",
-                                  "hardswish",
-                                  "nll_loss_backward",
-                                  "nll_loss2d_backward"})
-      made.emplace(name, Pointwise);
-    // Losses of classes read one element a row, of what need not be in memory for that.
-    for (std::string_view name :
-         {"embedding", "index_select", "gather", "index", "nll_loss_forward", "nll_loss2d_forward"})
-      made.emplace(name, Gather);
-    for (std::string_view name : {"exp",        "exp2",
-                                  "expm1",      "log",
-                                  "log2",       "log10",
-                                  "log1p",      "pow",
-                                  "sin",        "cos",
-                                  "tan",        "asin",
-                                  "acos",       "atan",
-                                  "atan2",      "sinh",
-                                  "cosh",       "tanh",
-                                  "asinh",      "acosh",
-                                  "atanh",      "erf",
-                                  "erfc",       "erfinv",
-                                  "gelu",       "silu",
-                                  "mish",       "elu",
-                                  "celu",       "selu",
-                                  "sigmoid",    "softplus",
-                                  "logaddexp",  "logit",
-                                  "xlogy",      "lgamma",
-                                  "digamma",    "log_sigmoid_forward",
-                                  "logaddexp2", "float_power",
-                                  "i0",         "special_i0e",
-                                  "special_i1"})
-      made.emplace(name, Transcendental);
-    for (std::string_view name : {"sum",
-                                  "mean",
-                                  "amax",
-                                  "amin",
-                                  "max",
-                                  "min",
-                                  "var",
-                                  "std",
-                                  "var_mean",
-                                  "std_mean",
-                                  "prod",
-                                  "any",
-                                  "all",
-                                  "argmax",
-                                  "argmin",
-                                  "norm",
-                                  "linalg_vector_norm",
-                                  "logsumexp",
-                                  "_softmax",
-                                  "_log_softmax",
-                                  "native_layer_norm",
-                                  "native_group_norm",
-                                  "_fused_rms_norm",
-                                  "native_batch_norm",
-                                  "cumsum",
-                                  "avg_pool2d",
-                                  "_adaptive_avg_pool2d",
-                                  "mean_out",
-                                  "upsample_bilinear2d"})
-      made.emplace(name, Pass);
-    return made;
-  }();
-  return rows;
-}
-
-/// "aten::add_" -> "add". Empty: it is not ATen's.
-std::string_view base_name(std::string_view name) {
-  constexpr std::string_view kSpace = "aten::";
-  if (!name.starts_with(kSpace)) return {};
-  name.remove_prefix(kSpace.size());
-  if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
-  return name;
-}
+/// Operators with torch's tag `pointwise` have a row only where they are more than Pointwise. Losses of
+/// classes read one element a row, of what need not be in memory for that.
+constexpr std::pair<Work, std::string_view> kWorks[] = {
+    {Work::Pointwise,
+     "_to_copy copy clone cat stack constant_pad_nd flip roll repeat zeros ones full zeros_like "
+     "ones_like full_like empty_like empty empty_strided new_zeros new_ones new_full new_empty "
+     "new_empty_strided arange scalar_tensor eye linspace fill zero masked_fill tril triu "
+     "select_scatter slice_scatter reflection_pad1d reflection_pad2d replication_pad1d "
+     "replication_pad2d upsample_nearest1d upsample_nearest2d glu isin hardswish nll_loss_backward "
+     "nll_loss2d_backward"},
+    {Work::Gather, "embedding index_select gather index nll_loss_forward nll_loss2d_forward"},
+    {Work::Transcendental,
+     "exp exp2 expm1 log log2 log10 log1p pow sin cos tan asin acos atan atan2 sinh cosh tanh asinh "
+     "acosh atanh erf erfc erfinv gelu silu mish elu celu selu sigmoid softplus logaddexp logit xlogy "
+     "lgamma digamma log_sigmoid_forward logaddexp2 float_power i0 special_i0e special_i1"},
+    {Work::Pass,
+     "sum mean amax amin max min var std var_mean std_mean prod any all argmax argmin norm "
+     "linalg_vector_norm logsumexp _softmax _log_softmax native_layer_norm native_group_norm "
+     "_fused_rms_norm native_batch_norm cumsum avg_pool2d _adaptive_avg_pool2d mean_out "
+     "upsample_bilinear2d"},
+};
 
 /// A number among the arguments that is taken out of a tensor is read when the entry runs, and the tensor's
 /// owner may not know of that.
@@ -160,8 +61,17 @@ bool is_repeatable(const record::Entry& entry) {
   return !entry.own_version && !takes_numbers_out(entry);
 }
 
+std::string_view base_name(const record::Entry& entry) {
+  constexpr std::string_view kSpace = "aten::";
+  std::string_view name = entry.op.operator_name().name;
+  if (!name.starts_with(kSpace)) return {};
+  name.remove_prefix(kSpace.size());
+  if (name.ends_with('_') && !name.ends_with("__")) name.remove_suffix(1);
+  return name;
+}
+
 bool takes_exponentials(const record::Entry& entry) {
-  const std::string_view name = base_name(entry.op.operator_name().name);
+  const std::string_view name = base_name(entry);
   return name == "_softmax" || name == "_log_softmax" || name == "logsumexp" ||
          entry.op.operator_name().name == "torchbolt::log_softmax_statistics";
 }
@@ -177,10 +87,11 @@ Work work_of(const record::Entry& entry) {
   if (whole_name == "torchbolt::dropout_keep") return Work::Transcendental;
   if (whole_name == "torchbolt::log_softmax_statistics") return Work::Pass;
   if (whole_name == "torchbolt::log_softmax_with") return Work::Pointwise;
-  const std::string_view name = base_name(whole_name);
+  const std::string_view name = base_name(entry);
   if (name.empty()) return Work::Never;
   if (name == "pow" && is_small_power(entry)) return Work::Pointwise;
-  if (const auto row = rows().find(name); row != rows().end()) return row->second;
+  static const auto works = by_name(kWorks);
+  if (const auto row = works.find(name); row != works.end()) return row->second;
   return entry.op.hasTag(at::Tag::pointwise) ? Work::Pointwise : Work::Never;
 }
 

@@ -9,6 +9,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 
 #include "record/tape.h"
 
@@ -23,6 +24,9 @@ enum class Work : uint8_t {
   Call,            ///< an operator of any kind: it is computed again where the program asks for that
   Pass,            ///< it reads all of what it is given before it has a result: sums, normalisations
 };
+
+/// "aten::add_" -> "add". Empty: it is not ATen's.
+std::string_view base_name(const record::Entry& entry);
 
 /// By its name and tags. Whether what it reads is still there is not asked.
 Work work_of(const record::Entry& entry);
