@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import torchbolt
+from torchbolt import _C
 
 
 @pytest.mark.parametrize("order", [(True, False, True), (False, True, False, True)], ids=str)
@@ -164,6 +165,39 @@ def test_failed_index_leaves_inputs_alone():
     with pytest.raises(IndexError):
         fn(x, table, torch.tensor([0, 5]))
     assert torch.equal(x, torch.full((8,), 8.0)), "eager, which ran instead, doubles it once before it raises"
+
+
+def test_what_fails_behind_a_write_is_raised():
+    """Memory runs out at each allocation of a call, also at that of a transposed copy behind a write to another input.
+    Eager, which runs the whole where nothing is written yet, would write that a second time."""
+
+    @torchbolt.compile
+    def fn(x, y, w):
+        x.mul_(2)
+        y.copy_(w.t())
+        return x.sum()
+
+    torchbolt.reset()
+    x, y, w = torch.ones(64), torch.zeros(64, 64), torch.randn(64, 64)
+    for _ in range(3):
+        fn(x, y, w)
+    written, raised = [], True
+    while raised:
+        y.zero_()
+        before = x.clone()
+        _C._fail_allocation(len(written))
+        try:
+            fn(x, y, w)
+            raised = False
+        except RuntimeError as error:
+            assert "can't allocate memory" in str(error)
+        finally:
+            _C._fail_allocation(-1)
+        written.append(not torch.equal(x, before))
+        assert torch.equal(x, before * (1 + written[-1]))
+        assert torch.equal(y, torch.zeros(64, 64) if raised else w.t())
+    assert written == sorted(written) and written.count(True) == 2, "the copy is the last that fails"
+    assert (torchbolt.stats()["regions"], torchbolt.stats()["recordings"]) == (1, 1)
 
 
 def test_inputs_that_share_memory_are_only_read():
