@@ -50,22 +50,28 @@ void check_hooks(at::TensorList places) {
 
 bool only_stand_for_others(at::TensorList outputs) { return !outputs.empty() && as_fake(outputs[0]); }
 
-Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
-                  bool with_history) {
+/// What a pass leaves of the graph that it goes through.
+enum class Leaves : uint8_t {
+  nothing,
+  graph,
+  history,  ///< the graph, and the pass's own: its gradients can be differentiated
+};
+
+Tensors by_engine(at::TensorList outputs, at::TensorList tangents, at::TensorList places, Leaves leaves) {
   check_hooks(places);
   std::optional<WithoutGil> released;
   if (PyGILState_Check()) released.emplace();
-  return torch::autograd::Engine::get_default_engine().execute(edges_of(outputs), tangents.vec(), retain,
-                                                               with_history, false, edges_of(places));
+  return torch::autograd::Engine::get_default_engine().execute(
+      edges_of(outputs), tangents.vec(), leaves != Leaves::nothing, leaves == Leaves::history, false,
+      edges_of(places));
 }
 
-Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList places, bool retain,
-                bool with_history) {
+Tensors by_walk(at::TensorList outputs, at::TensorList tangents, at::TensorList places, Leaves leaves) {
   std::vector<Root> roots;
   for (size_t i = 0; i < outputs.size(); ++i)
     roots.push_back({variables::gradient_edge(outputs[i]), tangents[i]});
-  return gradients_at(edges_of(places), roots, with_history, [&](const Node& node) {
-    if (listening) listening->called(node, retain);
+  return gradients_at(edges_of(places), roots, leaves == Leaves::history, [&](const Node& node) {
+    if (listening) listening->called(node, leaves != Leaves::nothing);
   });
 }
 
@@ -89,8 +95,8 @@ Tensors gradients(at::TensorList outputs, at::TensorList tangents, at::TensorLis
                   bool own) {
   const bool walks = only_stand_for_others(outputs);
   if (walks && !listening) throw_unsupported("a backward pass among what gradients are wanted of");
-  Tensors found = walks ? by_walk(outputs, tangents, places, retain, false)
-                        : by_engine(outputs, tangents, places, retain, false);
+  const Leaves leaves = retain ? Leaves::graph : Leaves::nothing;
+  Tensors found = (walks ? by_walk : by_engine)(outputs, tangents, places, leaves);
   if (own) make_own(outputs, tangents, places, found);
   return found;
 }
@@ -100,10 +106,10 @@ Tensors gradients(at::TensorList outputs, at::TensorList tangents, at::TensorLis
 Tensors followed_gradients(at::TensorList outputs, at::TensorList tangents, at::TensorList places) {
   const bool is_within_a_pass = torch::autograd::get_current_graph_task_id() != -1;
   if (!only_stand_for_others(outputs)) {
-    if (is_within_a_pass) return by_engine(outputs, tangents, places, true, true);
+    if (is_within_a_pass) return by_engine(outputs, tangents, places, Leaves::history);
     check_hooks(places);
   }
-  return by_walk(outputs, tangents, places, true, true);
+  return by_walk(outputs, tangents, places, Leaves::history);
 }
 
 TORCH_LIBRARY_FRAGMENT(torchbolt, m) {

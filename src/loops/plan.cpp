@@ -109,14 +109,13 @@ class Planner {
         output_of_[(*n)->operands[0]->id] = output_of_[(*n)->out()->id];
   }
 
-  int define(const Value* v, bool fold, bool owned_by_step) {
+  int define(const Value* v, bool fold) {
     if (buffer_of_[v->id] >= 0) return buffer_of_[v->id];
     if (v->def && kind_of(v->def) == OpKind::Scatter)
-      return buffer_of_[v->id] = define(v->def->operands[0], fold, owned_by_step);
+      return buffer_of_[v->id] = define(v->def->operands[0], fold);
     PlanBuffer b;
     b.type = v->type;
     b.type.strides = fusion_.strides[v->id];
-    b.owned_by_step = owned_by_step;
     if (fold) {
       b.kind = BufferKind::Fold;  // if it is returned too, a copy of it is
     } else if (output_of_[v->id] >= 0) {
@@ -167,7 +166,7 @@ class Planner {
   bool kernel(const Group& group, bool fold) {
     auto no_elements = [](const Value* v) { return v->type.numel().is_const(0); };
     if (std::all_of(group.stored.begin(), group.stored.end(), no_elements)) {
-      for (const Value* v : group.stored) define(v, false, false);  // memory, and nothing to put there
+      for (const Value* v : group.stored) define(v, false);  // memory, and nothing to put there
       return true;
     }
     std::optional<BuiltKernel> built =
@@ -177,7 +176,7 @@ class Planner {
     s.kind = StepKind::Kernel;
     for (size_t i = 0; i < built->buffers.size(); ++i) {
       bool read = built->kernel.buffers[i].role == BufferRole::In;
-      s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], fold, false));
+      s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], fold));
       s.operand_count += read;
     }
     s.loc = group.nodes.back()->loc;
@@ -222,7 +221,10 @@ class Planner {
     if (s.kind == StepKind::Extern) s.call = static_cast<int>(n.attr<int64_t>("call"));
     for (const Value* o : n.operands) s.buffers.push_back(show(o));
     s.operand_count = static_cast<int>(s.buffers.size());
-    for (const auto& v : n.outputs) s.buffers.push_back(define(v.get(), u.fold, true));
+    for (const auto& v : n.outputs) {
+      s.buffers.push_back(define(v.get(), u.fold));
+      plan_.buffers[static_cast<size_t>(s.buffers.back())].owned_by_step = true;
+    }
     push(std::move(s), u.fold);
   }
 
@@ -251,7 +253,7 @@ class Planner {
     s.operand_count = static_cast<int>(s.buffers.size());
     for (size_t i = 0; i < built->buffers.size(); ++i) {
       bool read = plan_.kernels[s.epilogue].buffers[i].role == BufferRole::In;
-      s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold, false));
+      s.buffers.push_back(read ? show(built->buffers[i]) : define(built->buffers[i], u.fold));
     }
     push(std::move(s), u.fold);
     if (separate) kernels(u);
