@@ -12,7 +12,6 @@
 #include "record/copy.h"
 #include "run/make_compiled.h"
 #include "run/make_step.h"
-#include "run/make_trained.h"
 #include "run/piece_sizes.h"
 #include "run/plan_options.h"
 #include "run/recorded.h"
@@ -28,24 +27,21 @@ using Constants = std::unordered_map<int, at::Tensor>;
 
 class Linking {
  public:
-  Linking(const Tape& tape, const std::vector<TensorId>& wanted, const autograd::Cuts& cuts,
-          const std::vector<size_t>& eagers, const Constants& constants, const std::vector<bool>& is_param)
-      : tape_(tape),
-        is_param_(is_param),
+  Linking(const RunToTrain& run, const autograd::Cuts& cuts, const std::vector<size_t>& eagers)
+      : run_(run),
         inner_(cuts.inner),
-        pieces_(autograd::pieces(tape, wanted, cuts.places, eagers)),
-        shared_(constants),
-        requires_grad_(tape.tensors.size()) {
-    for (TensorId id : wanted)
+        pieces_(autograd::pieces(run.tape, run.wanted, cuts.places, eagers)),
+        shared_(run.constants),
+        requires_grad_(run.tape.tensors.size()) {
+    for (TensorId id : run.wanted)
       if (id >= 0) seen_.insert(storage(id));
-    for (TensorId id : tape.inputs) of_inputs_.insert(storage(id));
+    for (TensorId id : run.tape.inputs) of_inputs_.insert(storage(id));
     seen_.insert(of_inputs_.begin(), of_inputs_.end());
     for (size_t i = 0; i < pieces_.size(); ++i) note_writes(i);
-    share_constants(wanted);
+    share_constants();
   }
 
-  std::vector<Chain::Piece> make(const Wishes& wishes, PieceSizes& sizes, const std::string& name,
-                                 const Trace& trace, Stages& stages) {
+  std::vector<Chain::Piece> make(PieceSizes& sizes, Stages& stages) {
     std::vector<Chain::Piece> made;
     std::vector<std::shared_ptr<Trained>> trained;  // of those
     for (size_t at = 0; at < pieces_.size(); ++at) {
@@ -65,12 +61,13 @@ class Linking {
         continue;
       }
       if (autograd::has_gradients(piece.tape)) {
-        made.push_back(whole_step(piece, over, known, constants, wishes, sizes, name, stages));
+        made.push_back(whole_step(piece, over, known, constants, sizes, stages));
         continue;
       }
       auto region = of_run(piece, [&] {
-        return make_trained(piece.tape, piece.results, constants, keepable(piece.tape), wishes, over, known,
-                            "", trace, stages, place);
+        return make_trained(
+            {piece.tape, piece.results, constants, keepable(piece.tape), run_.wishes, run_.name, run_.trace},
+            over, known, stages, place);
       });
       note_gradients(piece, *region);
       for (TensorId id : region->saved()) kept_.insert(storage(id));
@@ -81,7 +78,7 @@ class Linking {
       trained.push_back(std::move(region));
     }
     for (size_t i = 0; i < trained.size(); ++i)
-      trained[i]->finish_code(name + ", piece " + std::to_string(i + 1), stages);
+      trained[i]->finish_code(run_.name + ", piece " + std::to_string(i + 1), stages);
     return made;
   }
 
@@ -131,14 +128,13 @@ class Linking {
 
   /// Up to the last backward pass. What goes on behind it is the next pieces'.
   Chain::Piece whole_step(Piece& piece, lower::OverInputs& over, lower::Sizes& known,
-                          const Constants& constants, const Wishes& wishes, PieceSizes& sizes,
-                          const std::string& name, Stages& stages) {
+                          const Constants& constants, PieceSizes& sizes, Stages& stages) {
     stages.enter("joint");
     for (const record::Entry& entry : piece.tape.entries)  // no result of the piece, which could say so
       if (record::makes_leaf(entry) && input(entry.args[0].tensors[0]) >= 0)
         throw_unsupported("a leaf made of a number, beside a backward pass that more is made behind");
     autograd::StepTape step =
-        autograd::make_step(piece.tape, piece.results, wishes.budget, made_of_numbers(constants));
+        autograd::make_step(piece.tape, piece.results, run_.wishes.budget, made_of_numbers(constants));
     for (size_t i = 0; i < piece.results.size(); ++i)
       requires_grad_[static_cast<size_t>(piece.results[i])] = step.used_up[i] || step.leaves_made[i];
     Tape tape = record::copy_of(piece.tape);
@@ -146,12 +142,13 @@ class Linking {
     const StepOf region_of = begin_step(tape, wanted, std::move(step));
     stages.enter("functionalize");
     lower::Lowered lowered = lower::functionalize(
-        tape, wanted, {std::vector<bool>(tape.inputs.size()), constants, {}, wishes.rounds_as_eager}, known);
+        tape, wanted, {std::vector<bool>(tape.inputs.size()), constants, {}, run_.wishes.rounds_as_eager},
+        known);
     std::vector<PieceSizes::Layout> results;
     for (size_t i = 0; i < piece.results.size(); ++i)
       results.push_back({lowered.outputs[i].sizes, lowered.outputs[i].strides});
-    auto region = region_of(make_compiled(std::move(lowered), tape, wanted, known.open(), name + ", step",
-                                          plan_options_of_part(wishes), stages));
+    auto region = region_of(make_compiled(std::move(lowered), tape, wanted, known.open(),
+                                          run_.name + ", step", plan_options_of_part(run_.wishes), stages));
     over.write_arguments(known);
     return {region, sizes.end(over, known, *region, results)};
   }
@@ -184,18 +181,19 @@ class Linking {
 
   /// Tensors of a joint tape alone lie in no memory of the run's, or that of another one there.
   int storage(TensorId id) const {
-    return static_cast<size_t>(id) < tape_.tensors.size() ? tape_.tensors[static_cast<size_t>(id)].storage
-                                                          : -1;
+    return static_cast<size_t>(id) < run_.tape.tensors.size()
+               ? run_.tape.tensors[static_cast<size_t>(id)].storage
+               : -1;
   }
   /// Of the run's inputs; -1: an earlier piece makes it.
-  int input(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)].input; }
+  int input(TensorId id) const { return run_.tape.tensors[static_cast<size_t>(id)].input; }
 
   /// One that a single piece reads, and nobody is given, is part of that piece's program.
-  void share_constants(const std::vector<TensorId>& wanted) {
+  void share_constants() {
     std::unordered_map<int, int> readers;
     for (const Piece& piece : pieces_)
       for (TensorId id : piece.tape.inputs) ++readers[input(id)];
-    for (TensorId id : wanted)
+    for (TensorId id : run_.wanted)
       if (id >= 0) ++readers[input(id)];
     own_ = std::move(shared_);
     shared_.clear();
@@ -272,14 +270,13 @@ class Linking {
     for (TensorId id : piece.inputs) {
       const int of_run = input(id);
       const bool hidden = is_hidden(id);
-      const bool param = of_run >= 0 && is_param_[static_cast<size_t>(of_run)];
+      const bool param = of_run >= 0 && run_.is_param[static_cast<size_t>(of_run)];
       out.push_back((hidden || param) && !written_.contains(storage(id)));
     }
     return out;
   }
 
-  const Tape& tape_;
-  const std::vector<bool>& is_param_;
+  const RunToTrain& run_;
   const std::set<TensorId>& inner_;
   std::vector<Piece> pieces_;
   Constants shared_, own_;
@@ -291,19 +288,17 @@ class Linking {
 
 }  // namespace
 
-std::shared_ptr<Chain> make_chain(const Tape& tape, const std::vector<TensorId>& wanted,
-                                  const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
-                                  const Constants& constants, const std::vector<bool>& is_param,
-                                  const Wishes& wishes, lower::OverInputs& over_inputs, lower::Sizes& sizes,
-                                  const std::string& name, const Trace& trace, Stages& stages) {
-  Linking linking(tape, wanted, cuts, eagers, constants, is_param);
-  PieceSizes of_pieces(tape, over_inputs, sizes);
-  auto pieces = linking.make(wishes, of_pieces, name, trace, stages);
+std::shared_ptr<Chain> make_chain(const RunToTrain& run, const autograd::Cuts& cuts,
+                                  const std::vector<size_t>& eagers, lower::OverInputs& over_inputs,
+                                  lower::Sizes& sizes, Stages& stages) {
+  Linking linking(run, cuts, eagers);
+  PieceSizes of_pieces(run.tape, over_inputs, sizes);
+  auto pieces = linking.make(of_pieces, stages);
   sizes = over_inputs.anew(of_pieces.facts());
   over_inputs.write_arguments(sizes);
   for (Chain::Piece& piece : pieces)
     for (Sym& number : piece.numbers) number = sizes.resolve(number);
-  return std::make_shared<Chain>(record::copy_of(tape), wanted, std::move(pieces),
+  return std::make_shared<Chain>(record::copy_of(run.tape), run.wanted, std::move(pieces),
                                  std::move(linking).shared_constants(), sizes.open());
 }
 

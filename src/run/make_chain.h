@@ -4,26 +4,18 @@
 #pragma once
 
 #include <memory>
-#include <string>
-#include <unordered_map>
 #include <vector>
 
 #include "autograd/cuts.h"
-#include "lower/settle.h"
 #include "run/chain.h"
-#include "run/wishes.h"
-#include "support/stages.h"
-#include "support/trace.h"
+#include "run/make_trained.h"
 
 namespace bolt::run {
 
 /// `eagers`: autograd/pieces.h. The others: make_trained.h, which this calls for each piece. Throws
 /// Error(Unsupported) where it cannot be cut there.
-std::shared_ptr<Chain> make_chain(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
-                                  const autograd::Cuts& cuts, const std::vector<size_t>& eagers,
-                                  const std::unordered_map<int, at::Tensor>& constants,
-                                  const std::vector<bool>& is_param, const Wishes& wishes,
-                                  lower::OverInputs& over_inputs, lower::Sizes& sizes,
-                                  const std::string& name, const Trace& trace, Stages& stages);
+std::shared_ptr<Chain> make_chain(const RunToTrain& run, const autograd::Cuts& cuts,
+                                  const std::vector<size_t>& eagers, lower::OverInputs& over_inputs,
+                                  lower::Sizes& sizes, Stages& stages);
 
 }  // namespace bolt::run

@@ -40,14 +40,13 @@ Made in_pieces(const Recorded& r, const record::Tape& tape, const autograd::Cuts
   lower::Sizes of_parts = over_inputs.anew({});
   Made region;
   check_passes_stay_whole(tape, cuts, eagers);
+  const RunToTrain run{tape, r.wanted, r.constants, r.is_param, r.wishes, r.name, r.trace};
   PieceOf all;
   all.inner = cuts.inner;
   if (cuts.places.empty() && eagers.empty())
-    region = make_trained(tape, r.wanted, r.constants, r.is_param, r.wishes, over_inputs, of_parts, r.name,
-                          r.trace, stages, all);
+    region = make_trained(run, over_inputs, of_parts, stages, all);
   else
-    region = make_chain(tape, r.wanted, cuts, eagers, r.constants, r.is_param, r.wishes, over_inputs,
-                        of_parts, r.name, r.trace, stages);
+    region = make_chain(run, cuts, eagers, over_inputs, of_parts, stages);
   sizes = std::move(of_parts);
   return region;
 }

@@ -130,20 +130,9 @@ class BackwardSizes {
 
 class Making {
  public:
-  Making(const Tape& tape, const std::vector<TensorId>& wanted,
-         const std::unordered_map<int, at::Tensor>& constants, const std::vector<bool>& is_param,
-         const Wishes& wishes, lower::OverInputs& over_inputs, lower::Sizes& sizes, const Trace& trace,
-         Stages& stages, const PieceOf& piece)
-      : tape_(tape),
-        wanted_(wanted),
-        constants_(constants),
-        is_param_(is_param),
-        wishes_(wishes),
-        over_inputs_(over_inputs),
-        sizes_(sizes),
-        trace_(trace),
-        stages_(stages),
-        piece_(piece) {}
+  Making(const RunToTrain& run, lower::OverInputs& over_inputs, lower::Sizes& sizes, Stages& stages,
+         const PieceOf& piece)
+      : run_(run), over_inputs_(over_inputs), sizes_(sizes), stages_(stages), piece_(piece) {}
 
   TrainedParts make() {
     stages_.enter("joint");
@@ -170,7 +159,7 @@ class Making {
     out.made_inside = piece_.made_inside;
     out.written_later = piece_.written_later;
     out.written_again = piece_.written_again;
-    out.wishes = wishes_;
+    out.wishes = run_.wishes;
     facts_ = joint.facts;
     demand_floats(facts_);
     while (!lower_parts(joint, parts, out)) {
@@ -183,13 +172,14 @@ class Making {
  private:
   /// `budget`: for its partition.
   Joint made_joint(const std::set<TensorId>& parts, autograd::Budget& budget) {
-    Joint joint = autograd::make_joint(tape_, wanted_, parts, {over_inputs_.dims(), over_inputs_.numbers()},
-                                       made_of_numbers(constants_), piece_.inner);
+    Joint joint =
+        autograd::make_joint(run_.tape, run_.wanted, parts, {over_inputs_.dims(), over_inputs_.numbers()},
+                             made_of_numbers(run_.constants), piece_.inner);
     for (autograd::Inner& inner : joint.inner)
       inner.is_given = piece_.read_later.contains(joint.tangent_of[inner.tangent]);
-    joint.keepable = is_param_;
+    joint.keepable = run_.is_param;
     joint.passing = piece_.passing;
-    autograd::HeadPlan head = autograd::plan_head(joint, wishes_.budget);
+    autograd::HeadPlan head = autograd::plan_head(joint, run_.wishes.budget);
     budget = head.budget;
     if (head.joint) return *std::move(head.joint);
     autograd::keep_row_statistics(joint);
@@ -234,10 +224,10 @@ class Making {
   void tell_sizes(Joint joint, std::set<TensorId> whole, TrainedParts& out) const {
     TrainedSizes::Parts sizes;
     sizes.joint = std::move(joint);
-    sizes.run = apart_from(tape_);
-    sizes.wanted = wanted_;
+    sizes.run = apart_from(run_.tape);
+    sizes.wanted = run_.wanted;
     sizes.parts = std::move(whole);
-    sizes.own = made_of_numbers(constants_);
+    sizes.own = made_of_numbers(run_.constants);
     sizes.inner = piece_.inner;
     sizes.region = sizes_;
     sizes.backward = backward_;
@@ -253,10 +243,10 @@ class Making {
     for (TensorId id : parts.outputs) wanted.add(id);
     for (TensorId id : parts.saved) {
       const int input = parts.forward.tensors[static_cast<size_t>(id)].input;
-      if (input < 0 || constants_.contains(input)) wanted.add(id);
+      if (input < 0 || run_.constants.contains(input)) wanted.add(id);
     }
     left_ = only_left(parts);
-    return made("forward", parts.forward, wanted.take(), constants_, sizes_);
+    return made("forward", parts.forward, wanted.take(), run_.constants, sizes_);
   }
 
   /// What the forward part leaves for the backward part alone, as images that nothing looks at but through
@@ -337,27 +327,23 @@ class Making {
 
   std::shared_ptr<Compiled> made(const char* part, const Tape& tape, const std::vector<TensorId>& wanted,
                                  const std::unordered_map<int, at::Tensor>& constants, lower::Sizes& sizes) {
-    return make_part(tape, wanted, constants, sizes, wishes_, stages_, [&](const lower::Lowered& lowered) {
-      note("aot_graphs", std::string("2_") + part + "_graph.txt",
-           [&] { return graph::print(*lowered.graph); });
-      return std::string_view(part) == "forward" ? free_outputs(lowered, wanted) : std::vector<int>();
-    });
+    return make_part(
+        tape, wanted, constants, sizes, run_.wishes, stages_, [&](const lower::Lowered& lowered) {
+          note("aot_graphs", std::string("2_") + part + "_graph.txt",
+               [&] { return graph::print(*lowered.graph); });
+          return std::string_view(part) == "forward" ? free_outputs(lowered, wanted) : std::vector<int>();
+        });
   }
 
   template <typename Text>
   void note(const char* log_name, const std::string& file, const Text& text) const {
     if (log_wanted(log_name)) log(log_name, text());
-    if (trace_.wanted()) trace_.write(piece_.file + file, text());
+    if (run_.trace.wanted()) run_.trace.write(piece_.file + file, text());
   }
 
-  const Tape& tape_;
-  const std::vector<TensorId>& wanted_;
-  const std::unordered_map<int, at::Tensor>& constants_;
-  const std::vector<bool>& is_param_;
-  const Wishes& wishes_;
+  const RunToTrain& run_;
   const lower::OverInputs& over_inputs_;
   lower::Sizes& sizes_;  ///< of the region, and of the forward part
-  const Trace& trace_;
   Stages& stages_;
   const PieceOf& piece_;
   std::vector<SizeFact> facts_;  ///< what gradients need, over sizes of the region's inputs
@@ -369,17 +355,13 @@ class Making {
 
 }  // namespace
 
-std::shared_ptr<Trained> make_trained(const Tape& tape, const std::vector<TensorId>& wanted,
-                                      const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const Wishes& wishes,
-                                      lower::OverInputs& over_inputs, lower::Sizes& sizes,
-                                      const std::string& name, const Trace& trace, Stages& stages,
-                                      const PieceOf& piece) {
-  TrainedParts parts =
-      Making(tape, wanted, constants, is_param, wishes, over_inputs, sizes, trace, stages, piece).make();
+std::shared_ptr<Trained> make_trained(const RunToTrain& run, lower::OverInputs& over_inputs,
+                                      lower::Sizes& sizes, Stages& stages, const PieceOf& piece) {
+  TrainedParts parts = Making(run, over_inputs, sizes, stages, piece).make();
   // Copies: where it throws, the tape is replayed.
-  auto region = std::make_shared<Trained>(record::copy_of(tape), wanted, std::move(parts), constants);
-  if (piece.file.empty()) region->finish_code(name, stages);
+  auto region =
+      std::make_shared<Trained>(record::copy_of(run.tape), run.wanted, std::move(parts), run.constants);
+  if (piece.file.empty()) region->finish_code(run.name, stages);
   over_inputs.write_arguments(sizes);  // of the copies, too
   return region;
 }

@@ -17,6 +17,17 @@
 
 namespace bolt::run {
 
+/// A run, or a piece of one.
+struct RunToTrain {
+  const record::Tape& tape;
+  const std::vector<record::TensorId>& wanted;
+  const std::unordered_map<int, at::Tensor>& constants;
+  const std::vector<bool>& is_param;  ///< by input of the tape
+  const Wishes& wishes;
+  const std::string& name;  ///< of the region
+  const Trace& trace;
+};
+
 /// Of a region that is made in pieces (make_chain.h), which are compiled together: Trained::finish_code.
 struct PieceOf {
   std::string file;  ///< begins the names of its files in a trace
@@ -36,15 +47,11 @@ struct FloatDiffers : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// `is_param`: by input of the tape. `over_inputs`: of that tape, whose arguments are written over the
+/// `over_inputs`: of its tape, whose arguments are written over the
 /// region's symbols afterwards; `sizes` are what is left of these, and what the parts rest on. Throws
 /// Error(Unsupported) for what cannot be differentiated ahead of time, and SizeDemand where a number must be
 /// known that cannot be.
-std::shared_ptr<Trained> make_trained(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
-                                      const std::unordered_map<int, at::Tensor>& constants,
-                                      const std::vector<bool>& is_param, const Wishes& wishes,
-                                      lower::OverInputs& over_inputs, lower::Sizes& sizes,
-                                      const std::string& name, const Trace& trace, Stages& stages,
-                                      const PieceOf& piece = {});
+std::shared_ptr<Trained> make_trained(const RunToTrain& run, lower::OverInputs& over_inputs,
+                                      lower::Sizes& sizes, Stages& stages, const PieceOf& piece);
 
 }  // namespace bolt::run
