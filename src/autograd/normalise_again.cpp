@@ -52,18 +52,17 @@ at::Tensor normalise_again(const at::Tensor& input, const std::optional<at::Tens
 
 at::Tensor normalise_groups_again(const at::Tensor& input, const std::optional<at::Tensor>& weight,
                                   const std::optional<at::Tensor>& bias, const at::Tensor& mean,
-                                  const at::Tensor& reciprocal_deviation, int64_t /*groups*/) {
+                                  const at::Tensor& reciprocal_deviation) {
   return normalised(input, weight, bias, mean, reciprocal_deviation);
 }
 
 struct Row {
   const char *name, *again;
   int training;  ///< the argument that says that statistics are the batch's; -1: they always are
-  int groups;    ///< the argument that says how many there are; -1: none does
 };
 constexpr Row kNormalisations[] = {
-    {"aten::native_batch_norm", "torchbolt::normalise_again", 5, -1},
-    {"aten::native_group_norm", "torchbolt::normalise_groups_again", -1, 6},
+    {"aten::native_batch_norm", "torchbolt::normalise_again", 5},
+    {"aten::native_group_norm", "torchbolt::normalise_groups_again", -1},
 };
 
 const Row* row_of(const record::Entry& entry) {
@@ -77,9 +76,8 @@ TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
       "Tensor");
   m.impl("normalise_again", c10::DispatchKey::CompositeExplicitAutograd, TORCH_FN(normalise_again));
   m.def(
-      "normalise_groups_again(Tensor input, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd, int "
-      "group) "
-      "-> Tensor");
+      "normalise_groups_again(Tensor input, Tensor? weight, Tensor? bias, Tensor mean, Tensor rstd) -> "
+      "Tensor");
   m.impl("normalise_groups_again", c10::DispatchKey::CompositeExplicitAutograd,
          TORCH_FN(normalise_groups_again));
 }
@@ -99,11 +97,10 @@ record::Entry normalised_again(record::Tape& tape, const record::Entry& entry) {
   record::Entry made = entry;
   made.op = op;
   made.facts = &record::facts_of(op);
-  made.args = tape.args->take(row.groups < 0 ? 5 : 6);
+  made.args = tape.args->take(5);
   made.results = tape.args->take(1);
   std::copy_n(entry.args.begin(), 3, made.args.begin());
   std::copy_n(entry.results.begin() + 1, 2, made.args.begin() + 3);
-  if (row.groups >= 0) made.args[5] = entry.args[static_cast<size_t>(row.groups)];
   made.results[0] = entry.results[0];
   return made;
 }

@@ -3,7 +3,7 @@
 // follows from them element by element, and none of what was normalised is summed up a second time.
 //
 //   torchbolt::normalise_again(input, weight, bias, mean, reciprocal deviation)
-//   torchbolt::normalise_groups_again(input, weight, bias, mean, reciprocal deviation, groups)
+//   torchbolt::normalise_groups_again(input, weight, bias, mean, reciprocal deviation)
 //
 // They have the first result of aten::native_batch_norm in training and of aten::native_group_norm, whose
 // second and third are the mean and what follows it here.

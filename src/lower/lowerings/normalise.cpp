@@ -137,9 +137,8 @@ Results rms_norm_backward(Call& c) {
 // ---- over groups of channels ----
 
 /// [N, C, ...] as [N, G, C / G, ...].
-Syms in_groups(Call& c, const Term& x) {
+Syms in_groups(const Term& x, Sym groups) {
   Syms split = x.sizes();
-  const Sym groups = c.integer("group");
   split[1] = floordiv(split[1], groups);
   split.insert(split.begin() + 1, groups);
   return split;
@@ -156,7 +155,7 @@ Results native_group_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
   if (any_empty(x) || x.rank() < 2) return {};
-  const Syms split = in_groups(c, x), kept{split[0], split[1]};
+  const Syms split = in_groups(x, c.integer("group")), kept{split[0], split[1]};
   Term apart = x.reshaped(split);
   Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
   // Written the other way round, as in batch_norm_in_training.
@@ -169,11 +168,12 @@ Results normalise_groups_again(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
   Term x = f("input");
   if (any_empty(x) || x.rank() < 2) return {};
-  const Syms split = in_groups(c, x);
+  const Term mean = f("mean");
+  const Syms split = in_groups(x, mean.sizes()[1]);
   Syms kept(split.size(), Sym(1));
   kept[0] = split[0], kept[1] = split[1];
-  Term mean = f("mean").reshaped(kept), rstd = f("rstd").reshaped(kept);
-  Term y = affine(c, f, (mean - x.reshaped(split)) * -rstd, group_shape(split));
+  const Term normal = (mean.reshaped(kept) - x.reshaped(split)) * -f("rstd").reshaped(kept);
+  const Term y = affine(c, f, normal, group_shape(split));
   return {f.result(y.reshaped(x.sizes()))};
 }
 
@@ -183,7 +183,7 @@ Results group_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
   Term input = f("input");
   if (any_empty(input) || input.rank() < 2 || lacks_weight(c)) return {};
-  const Syms split = in_groups(c, input), shape = group_shape(split);
+  const Syms split = in_groups(input, c.integer("group")), shape = group_shape(split);
   const auto rank = static_cast<int64_t>(split.size());
   Syms kept(split.size(), Sym(1));
   kept[0] = split[0], kept[1] = split[1];
