@@ -192,7 +192,6 @@ class BOLT_API Graph {
   /// Uses per value id after renumber(); outputs count.
   std::vector<int> use_counts() const;
   void renumber();
-  size_t op_count() const { return nodes.size(); }
 };
 
 BOLT_API std::string print(const Graph& g);
