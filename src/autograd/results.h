@@ -14,6 +14,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -57,6 +58,6 @@ class ResultCall {
 
 /// Gives the results; false: it does not know this call.
 using ResultRow = bool (*)(ResultCall&);
-const std::unordered_map<std::string, ResultRow>& result_rows();
+const std::unordered_map<std::string_view, ResultRow>& result_rows();
 
 }  // namespace bolt::autograd

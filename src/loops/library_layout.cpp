@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "graph/convolution.h"
+#include "support/text.h"
 
 namespace bolt::loops {
 namespace {
@@ -70,18 +71,14 @@ bool ends_in_library(const Node& convolution) {
 }
 
 bool follows_images(const Node& call) {
-  static constexpr std::string_view names[] = {"aten::max_pool2d_with_indices",
-                                               "aten::max_pool2d_with_indices_backward",
-                                               "aten::avg_pool2d",
-                                               "aten::avg_pool2d_backward",
-                                               "aten::_adaptive_avg_pool2d",
-                                               "aten::_adaptive_avg_pool2d_backward",
-                                               "aten::upsample_bilinear2d",
-                                               "aten::upsample_nearest2d",
-                                               "aten::upsample_bilinear2d.vec",
-                                               "aten::upsample_nearest2d.vec"};
+  static const std::vector<std::string_view> names = split(
+      "aten::max_pool2d_with_indices aten::max_pool2d_with_indices_backward aten::avg_pool2d "
+      "aten::avg_pool2d_backward aten::_adaptive_avg_pool2d aten::_adaptive_avg_pool2d_backward "
+      "aten::upsample_bilinear2d aten::upsample_nearest2d aten::upsample_bilinear2d.vec "
+      "aten::upsample_nearest2d.vec",
+      ' ');
   return call.op == Op::extern_call &&
-         std::find(std::begin(names), std::end(names), call.attr<std::string>("name")) != std::end(names);
+         std::ranges::find(names, call.attr<std::string>("name")) != names.end();
 }
 
 }  // namespace bolt::loops

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "graph/op_rules.h"
+#include "support/by_name.h"
 #include "support/size_demand.h"
 
 namespace bolt::lower {
@@ -233,124 +234,55 @@ ResultSizes resample(const Call& c) {
 /// Seed and offset, however many numbers are drawn.
 ResultSizes state_of_draws(const Call& c) { return all_results(c, {2}); }
 
-struct SizeRule {
-  ResultSizes (*sizes)(const Call&);
-  std::vector<std::string_view> names;  ///< those of ATen without its namespace
-};
+using SizeRule = ResultSizes (*)(const Call&);
 
-const std::vector<SizeRule>& rules() {
-  static const std::vector<SizeRule> table = {
-      {as_first,
-       {"cumsum",
-        "cumprod",
-        "cummax",
-        "cummin",
-        "logcumsumexp",
-        "sort",
-        "argsort",
-        "rand_like",
-        "randn_like",
-        "bernoulli",
-        "dropout",
-        "native_dropout",
-        "alpha_dropout",
-        "masked_scatter",
-        "scatter",
-        "scatter_add",
-        "scatter_reduce",
-        "index_fill",
-        "index_add",
-        "index_copy",
-        "index_put",
-        "put",
-        "index_put_",
-        "scatter_",
-        "scatter_add_",
-        "index_fill_",
-        "index_add_",
-        "index_copy_",
-        "bernoulli_",
-        "uniform_",
-        "normal_",
-        "random_",
-        "erfinv",
-        "lgamma",
-        "digamma",
-        "nan_to_num",
-        "frac",
-        "i0",
-        "logit",
-        "hardshrink",
-        "softshrink",
-        "celu",
-        "prelu",
-        "threshold",
-        "rrelu",
-        "batch_norm",
-        "instance_norm",
-        "bitwise_not",
-        "round",
-        "sgn",
-        "sinc",
-        "deg2rad",
-        "rad2deg",
-        "special_erfcx",
-        "special_i0e",
-        "flipud",
-        "fliplr",
-        "masked_fill_",
-        "copy_",
-        "channel_shuffle",
-        "native_channel_shuffle",
-        "cumsum_",
-        "clone",
-        "conj",
-        "_conj",
-        "_neg_view",
-        "conj_physical"}},
-      {broadcast,
-       {"lerp", "addcmul", "addcdiv", "xlogy", "logaddexp", "logaddexp2", "hypot", "nextafter", "gcd", "lcm",
-        "float_power", "ldexp", "isclose", "clamp", "clamp_min", "clamp_max", "logical_xor", "heaviside"}},
-      {loss,
-       {"cross_entropy_loss", "nll_loss_nd", "nll_loss", "mse_loss", "l1_loss", "smooth_l1_loss",
-        "huber_loss", "binary_cross_entropy", "binary_cross_entropy_with_logits", "kl_div",
-        "soft_margin_loss"}},
-      {diff, {"diff"}},
-      {topk, {"topk"}},
-      {pad,
-       {"pad", "constant_pad_nd", "_pad_circular", "reflection_pad1d", "reflection_pad2d", "reflection_pad3d",
-        "replication_pad1d", "replication_pad2d", "replication_pad3d"}},
-      {index, {"index"}},
-      {recurrent, {"lstm", "gru", "rnn_tanh", "rnn_relu"}},
-      {nonzero, {"nonzero"}},
-      {bincount, {"bincount"}},
-      {unique, {"_unique2", "unique_consecutive"}},
-      {im2col, {"im2col"}},
-      {istft, {"istft"}},
-      {ctc_loss, {"ctc_loss"}},
-      {ctc_losses, {"torchbolt::ctc_losses"}},
-      {embedding_bag, {"embedding_bag", "_embedding_bag", "_embedding_bag_forward_only"}},
-      {embedding_bag_gradient, {"_embedding_bag_dense_backward"}},
-      {gradient_of_factors, {"_embedding_bag_per_sample_weights_backward"}},
-      {pdist, {"pdist"}},
-      {multi_dot, {"linalg_multi_dot"}},
-      {resample,
-       {"upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "_upsample_nearest_exact1d",
-        "_upsample_nearest_exact2d", "_upsample_nearest_exact3d", "upsample_linear1d", "upsample_bilinear2d",
-        "upsample_trilinear3d", "upsample_bicubic2d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"}},
-      {size_of_data, {"torchbolt::size_of_data"}},
-      {outputs, {"torchbolt::function"}},
-      {state_of_draws, {"torchbolt::draw_state"}},
-      {as_first,
-       {"_c10d_functional::all_reduce", "_c10d_functional::broadcast", "_c10d_functional::all_reduce_",
-        "_c10d_functional::broadcast_"}},
-      {gathered,
-       {"_c10d_functional::all_gather_into_tensor", "_c10d_functional_autograd::all_gather_into_tensor"}},
-      {scattered,
-       {"_c10d_functional::reduce_scatter_tensor", "_c10d_functional_autograd::reduce_scatter_tensor"}},
-  };
-  return table;
-}
+/// Names of ATen's without its namespace.
+constexpr std::pair<SizeRule, std::string_view> kRules[] = {
+    {as_first,
+     "cumsum cumprod cummax cummin logcumsumexp sort argsort rand_like randn_like bernoulli dropout "
+     "native_dropout alpha_dropout masked_scatter scatter scatter_add scatter_reduce index_fill "
+     "index_add index_copy index_put put index_put_ scatter_ scatter_add_ index_fill_ index_add_ "
+     "index_copy_ bernoulli_ uniform_ normal_ random_ erfinv lgamma digamma nan_to_num frac i0 logit "
+     "hardshrink softshrink celu prelu threshold rrelu batch_norm instance_norm bitwise_not round sgn "
+     "sinc deg2rad rad2deg special_erfcx special_i0e flipud fliplr masked_fill_ copy_ channel_shuffle "
+     "native_channel_shuffle cumsum_ clone conj _conj _neg_view conj_physical "
+     "_c10d_functional::all_reduce _c10d_functional::broadcast _c10d_functional::all_reduce_ "
+     "_c10d_functional::broadcast_"},
+    {broadcast,
+     "lerp addcmul addcdiv xlogy logaddexp logaddexp2 hypot nextafter gcd lcm float_power ldexp isclose "
+     "clamp clamp_min clamp_max logical_xor heaviside"},
+    {loss,
+     "cross_entropy_loss nll_loss_nd nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
+     "binary_cross_entropy binary_cross_entropy_with_logits kl_div soft_margin_loss"},
+    {diff, "diff"},
+    {topk, "topk"},
+    {pad,
+     "pad constant_pad_nd _pad_circular reflection_pad1d reflection_pad2d reflection_pad3d "
+     "replication_pad1d replication_pad2d replication_pad3d"},
+    {index, "index"},
+    {recurrent, "lstm gru rnn_tanh rnn_relu"},
+    {nonzero, "nonzero"},
+    {bincount, "bincount"},
+    {unique, "_unique2 unique_consecutive"},
+    {im2col, "im2col"},
+    {istft, "istft"},
+    {ctc_loss, "ctc_loss"},
+    {ctc_losses, "torchbolt::ctc_losses"},
+    {embedding_bag, "embedding_bag _embedding_bag _embedding_bag_forward_only"},
+    {embedding_bag_gradient, "_embedding_bag_dense_backward"},
+    {gradient_of_factors, "_embedding_bag_per_sample_weights_backward"},
+    {pdist, "pdist"},
+    {multi_dot, "linalg_multi_dot"},
+    {resample,
+     "upsample_nearest1d upsample_nearest2d upsample_nearest3d _upsample_nearest_exact1d "
+     "_upsample_nearest_exact2d _upsample_nearest_exact3d upsample_linear1d upsample_bilinear2d "
+     "upsample_trilinear3d upsample_bicubic2d _upsample_bilinear2d_aa _upsample_bicubic2d_aa"},
+    {size_of_data, "torchbolt::size_of_data"},
+    {outputs, "torchbolt::function"},
+    {state_of_draws, "torchbolt::draw_state"},
+    {gathered, "_c10d_functional::all_gather_into_tensor _c10d_functional_autograd::all_gather_into_tensor"},
+    {scattered, "_c10d_functional::reduce_scatter_tensor _c10d_functional_autograd::reduce_scatter_tensor"},
+};
 
 }  // namespace
 
@@ -358,8 +290,8 @@ std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();
   constexpr std::string_view kAtens = "aten::";
   if (name.starts_with(kAtens)) name.remove_prefix(kAtens.size());
-  for (const SizeRule& rule : rules())
-    if (std::find(rule.names.begin(), rule.names.end(), name) != rule.names.end()) return rule.sizes(c);
+  static const auto* const rules = new auto(by_name(kRules));
+  if (const auto rule = rules->find(name); rule != rules->end()) return rule->second(c);
   return std::nullopt;
 }
 

@@ -8,113 +8,58 @@
 #include <unordered_map>
 
 #include "support/pointer_map.h"
+#include "support/text.h"
 
 namespace bolt::record {
 namespace {
 
-constexpr const char* kAny = nullptr;
-
-struct FactByName {
-  std::string_view name;
-  const char* overload;
+struct FactByNames {
   bool OperatorFacts::* fact;
+  /// "name": whatever its overload; "name.": the one without a name; "name.overload".
+  std::string_view names;
   bool raises_by_data = false;
 };
 
 // Operators whose result a Python program can branch on, or whose output sizes are data: eager waits for the
 // data here, and so do we. Those that give a tensor other memory: a tape knows each tensor's storage once and
 // for all. And what else is told by name.
-constexpr FactByName kRows[] = {
-    {"aten::resize_", kAny, &OperatorFacts::ends_region},
-    {"aten::resize_as_", kAny, &OperatorFacts::ends_region},
-    {"aten::lstm", kAny, &OperatorFacts::recurrent},
-    {"aten::gru", kAny, &OperatorFacts::recurrent},
-    {"aten::rnn_tanh", kAny, &OperatorFacts::recurrent},
-    {"aten::rnn_relu", kAny, &OperatorFacts::recurrent},
-    {"aten::set_", kAny, &OperatorFacts::ends_region},
-    {"aten::as_strided_", kAny, &OperatorFacts::ends_region},
-    {"aten::_local_scalar_dense", kAny, &OperatorFacts::ends_region, true},
-    {"aten::item", kAny, &OperatorFacts::ends_region, true},
-    {"aten::is_nonzero", kAny, &OperatorFacts::ends_region},
-    {"aten::equal", kAny, &OperatorFacts::ends_region},
-    {"aten::allclose", kAny, &OperatorFacts::ends_region},
-    {"aten::nonzero", kAny, &OperatorFacts::ends_region},
-    {"aten::nonzero_numpy", kAny, &OperatorFacts::ends_region},
-    {"aten::argwhere", kAny, &OperatorFacts::ends_region},
-    {"aten::masked_select", kAny, &OperatorFacts::ends_region},
-    {"aten::_unique", kAny, &OperatorFacts::ends_region},
-    {"aten::_unique2", kAny, &OperatorFacts::ends_region},
-    {"aten::unique_dim", kAny, &OperatorFacts::ends_region},
-    {"aten::unique_consecutive", kAny, &OperatorFacts::ends_region},
-    {"aten::unique_dim_consecutive", kAny, &OperatorFacts::ends_region},
-    {"aten::bincount", kAny, &OperatorFacts::ends_region, true},
-    {"aten::repeat_interleave", "Tensor", &OperatorFacts::ends_region, true},
-    {"aten::repeat_interleave", "Tensor_out", &OperatorFacts::ends_region, true},
-    {"aten::repeat_interleave", "self_Tensor", &OperatorFacts::ends_region, true},
-    {"aten::combinations", kAny, &OperatorFacts::ends_region},
-    {"aten::linalg_lstsq", "", &OperatorFacts::finds_rank, true},
-    {"aten::linalg_lstsq", "out", &OperatorFacts::ends_region, true},
-    {"aten::where", "", &OperatorFacts::ends_region},
-    {"aten::tensor_split", "tensor_indices_or_sections", &OperatorFacts::ends_region},
-    {"aten::nonzero", "", &OperatorFacts::finds_sizes},
-    {"aten::nonzero_numpy", "", &OperatorFacts::finds_sizes},
-    {"aten::argwhere", "", &OperatorFacts::finds_sizes},
-    {"aten::where", "", &OperatorFacts::finds_sizes},
-    {"aten::masked_select", "", &OperatorFacts::finds_sizes},
-    {"aten::nonzero", "", &OperatorFacts::finds_places},
-    {"aten::nonzero_numpy", "", &OperatorFacts::finds_places},
-    {"aten::where", "", &OperatorFacts::finds_places},
-    {"aten::masked_select", "", &OperatorFacts::finds_places},
-    {"aten::_unique2", "", &OperatorFacts::finds_sizes},
-    {"aten::unique_consecutive", "", &OperatorFacts::finds_sizes},
-    {"aten::bincount", "", &OperatorFacts::finds_sizes},
-    {"torchbolt::size_of_data", "", &OperatorFacts::finds_sizes},
-    {"aten::index_add", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::index_copy", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::index_fill", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::index_put", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::scatter", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::scatter_add", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::scatter_reduce", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::masked_scatter", kAny, &OperatorFacts::keeps_sizes},
-    {"aten::index", kAny, &OperatorFacts::selects},
-    {"aten::one_hot", kAny, &OperatorFacts::counts_classes, true},
-    {"aten::as_strided", kAny, &OperatorFacts::places},
-    {"aten::as_strided_", kAny, &OperatorFacts::places},
-    {"aten::as_strided_copy", kAny, &OperatorFacts::places},
-    {"aten::as_strided_scatter", kAny, &OperatorFacts::places},
-    {"aten::lift_fresh", kAny, &OperatorFacts::lifts},
-    {"aten::bernoulli", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::bernoulli_", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::dropout", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::dropout_", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::exponential", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::exponential_", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::native_dropout", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::normal", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::normal_", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::rand", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::rand_like", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::randint", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::randint_like", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::randn", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::randn_like", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::uniform", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::uniform_", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::_scaled_dot_product_cudnn_attention", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::_scaled_dot_product_flash_attention", kAny, &OperatorFacts::draws_in_graphs},
-    {"aten::_softmax_backward_data", kAny, &OperatorFacts::holds_rows},
-    {"aten::_log_softmax_backward_data", kAny, &OperatorFacts::holds_rows},
-    {"aten::native_layer_norm_backward", kAny, &OperatorFacts::holds_rows},
-    {"aten::_fused_rms_norm_backward", kAny, &OperatorFacts::holds_rows},
-    {"aten::empty", kAny, &OperatorFacts::uninitialised},
-    {"aten::empty_like", kAny, &OperatorFacts::uninitialised},
-    {"aten::empty_strided", kAny, &OperatorFacts::uninitialised},
-    {"aten::empty_permuted", kAny, &OperatorFacts::uninitialised},
-    {"aten::new_empty", kAny, &OperatorFacts::uninitialised},
-    {"aten::new_empty_strided", kAny, &OperatorFacts::uninitialised},
-    {"aten::ctc_loss", kAny, &OperatorFacts::reads_memory},
-    {"torchbolt::function", "", &OperatorFacts::passes_on},
+constexpr FactByNames kRows[] = {
+    {&OperatorFacts::ends_region,
+     "aten::resize_ aten::resize_as_ aten::set_ aten::as_strided_ aten::is_nonzero aten::equal "
+     "aten::allclose aten::nonzero aten::nonzero_numpy aten::argwhere aten::masked_select aten::_unique "
+     "aten::_unique2 aten::unique_dim aten::unique_consecutive aten::unique_dim_consecutive "
+     "aten::combinations aten::where. aten::tensor_split.tensor_indices_or_sections"},
+    {&OperatorFacts::recurrent, "aten::lstm aten::gru aten::rnn_tanh aten::rnn_relu"},
+    {&OperatorFacts::ends_region,
+     "aten::_local_scalar_dense aten::item aten::bincount aten::repeat_interleave.Tensor "
+     "aten::repeat_interleave.Tensor_out aten::repeat_interleave.self_Tensor aten::linalg_lstsq.out",
+     true},
+    {&OperatorFacts::finds_rank, "aten::linalg_lstsq.", true},
+    {&OperatorFacts::finds_sizes,
+     "aten::nonzero. aten::nonzero_numpy. aten::argwhere. aten::where. aten::masked_select. "
+     "aten::_unique2. aten::unique_consecutive. aten::bincount. torchbolt::size_of_data."},
+    {&OperatorFacts::finds_places, "aten::nonzero. aten::nonzero_numpy. aten::where. aten::masked_select."},
+    {&OperatorFacts::keeps_sizes,
+     "aten::index_add aten::index_copy aten::index_fill aten::index_put aten::scatter aten::scatter_add "
+     "aten::scatter_reduce aten::masked_scatter"},
+    {&OperatorFacts::selects, "aten::index"},
+    {&OperatorFacts::counts_classes, "aten::one_hot", true},
+    {&OperatorFacts::places,
+     "aten::as_strided aten::as_strided_ aten::as_strided_copy aten::as_strided_scatter"},
+    {&OperatorFacts::lifts, "aten::lift_fresh"},
+    {&OperatorFacts::draws_in_graphs,
+     "aten::bernoulli aten::bernoulli_ aten::dropout aten::dropout_ aten::exponential aten::exponential_ "
+     "aten::native_dropout aten::normal aten::normal_ aten::rand aten::rand_like aten::randint "
+     "aten::randint_like aten::randn aten::randn_like aten::uniform aten::uniform_ "
+     "aten::_scaled_dot_product_cudnn_attention aten::_scaled_dot_product_flash_attention"},
+    {&OperatorFacts::holds_rows,
+     "aten::_softmax_backward_data aten::_log_softmax_backward_data aten::native_layer_norm_backward "
+     "aten::_fused_rms_norm_backward"},
+    {&OperatorFacts::uninitialised,
+     "aten::empty aten::empty_like aten::empty_strided aten::empty_permuted aten::new_empty "
+     "aten::new_empty_strided"},
+    {&OperatorFacts::reads_memory, "aten::ctc_loss"},
+    {&OperatorFacts::passes_on, "torchbolt::function."},
 };
 
 constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::instance_norm",
@@ -159,8 +104,10 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
   OperatorFacts facts;
   facts.ends_region = gives_numbers(op);
   const auto& [name, overload] = op.operator_name();
-  for (const FactByName& row : kRows) {
-    if (row.name != name || (row.overload != kAny && row.overload != overload)) continue;
+  const std::string full_name = name + "." + overload;
+  auto is_named = [&](std::string_view known) { return known == name || known == full_name; };
+  for (const FactByNames& row : kRows) {
+    if (!std::ranges::any_of(split(row.names, ' '), is_named)) continue;
     facts.*row.fact = true;
     facts.raises_by_data |= row.raises_by_data;
   }

@@ -9,6 +9,7 @@
 #include "support/dump.h"
 #include "support/error.h"
 #include "support/knobs.h"
+#include "support/text.h"
 
 namespace bolt::graph {
 namespace {
@@ -54,27 +55,11 @@ const std::vector<Pass>& passes() {
 // Batch norm is folded and attention matched before decompose takes both apart; what cleans up runs again
 // after it.
 const std::vector<std::string_view>& standard_passes() {
-  static const std::vector<std::string_view> order = {"empty",
-                                                      "canonicalize",
-                                                      "constant_fold",
-                                                      "cse",
-                                                      "fold_batch_norm",
-                                                      "convolutions",
-                                                      "pad_groups",
-                                                      "space_to_depth",
-                                                      "match_attention",
-                                                      "match_gelu",
-                                                      "fold_masks",
-                                                      "fuse_linear",
-                                                      "pad_products",
-                                                      "widen_halves",
-                                                      "pools",
-                                                      "decompose",
-                                                      "empty",
-                                                      "canonicalize",
-                                                      "constant_fold",
-                                                      "cse",
-                                                      "dce"};
+  static const std::vector<std::string_view> order = split(
+      "empty canonicalize constant_fold cse fold_batch_norm convolutions pad_groups space_to_depth "
+      "match_attention match_gelu fold_masks fuse_linear pad_products widen_halves pools decompose empty "
+      "canonicalize constant_fold cse dce",
+      ' ');
   return order;
 }
 

@@ -17,6 +17,7 @@
 
 #include "observe/calls/controls.h"
 #include "observe/recording.h"
+#include "support/text.h"
 
 namespace bolt::observe {
 
@@ -35,33 +36,15 @@ bool is_plain_class(World& world, PyObject* cls) {
 /// Does it do nothing but tell leaves, one after another, whether they require gradients? Then its names are
 /// these.
 bool only_switches(PyCodeObject* code) {
-  static constexpr std::string_view kNames[] = {"append",
-                                                "children",
-                                                "extend",
-                                                "float",
-                                                "isinstance",
-                                                "items",
-                                                "list",
-                                                "Module",
-                                                "module",
-                                                "modules",
-                                                "named_modules",
-                                                "named_parameters",
-                                                "nn",
-                                                "parameters",
-                                                "range",
-                                                "requires_grad",
-                                                "requires_grad_",
-                                                "reversed",
-                                                "startswith",
-                                                "torch",
-                                                "tuple",
-                                                "values",
-                                                "zip"};
+  static const std::vector<std::string_view> names = split(
+      "append children extend float isinstance items list Module module modules named_modules "
+      "named_parameters nn parameters range requires_grad requires_grad_ reversed startswith torch tuple "
+      "values zip",
+      ' ');
   bool switches = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
     const std::string_view name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
-    if (std::ranges::find(kNames, name) == std::end(kNames)) return false;
+    if (std::ranges::find(names, name) == names.end()) return false;
     switches |= name.starts_with("requires_grad");
   }
   return switches;
