@@ -10,6 +10,7 @@
 // The number of a Fake travels with it into the copies that autograd makes of what it saves.
 #pragma once
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/InferenceMode.h>
@@ -74,6 +75,12 @@ class Listening {
   bool tracing_;  ///< of saved tensors' hooks: whether they were put off already
   c10::InferenceMode tracked_{false};
   c10::impl::ForceDispatchKeyGuard keys_;
+};
+
+/// While it lives, kernels of ours, and of the meta device, run below everything that fakes meet.
+struct Below {
+  at::AutoDispatchBelowADInplaceOrView autograd;
+  c10::impl::ExcludeDispatchKeyGuard fakes{c10::DispatchKey::Fake};
 };
 
 }  // namespace bolt::autograd

@@ -1,10 +1,8 @@
 // autograd/writer.cpp
 #include "autograd/writer.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/scalar_tensor.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
-#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -14,7 +12,6 @@
 #include "autograd/flow.h"
 #include "autograd/results.h"
 #include "device/host/host.h"
-#include "record/dropout.h"
 #include "record/operator_facts.h"
 #include "record/take.h"
 #include "support/error.h"
@@ -30,12 +27,6 @@ using record::Tape;
 using record::TensorId;
 using record::TensorInfo;
 using Stack = torch::jit::Stack;
-
-/// Kernels of ours, and of the meta device, run below everything that fakes meet.
-struct Below {
-  at::AutoDispatchBelowADInplaceOrView autograd;
-  c10::impl::ExcludeDispatchKeyGuard fakes{c10::DispatchKey::Fake};
-};
 
 std::string full_name(const c10::OperatorHandle& op) {
   const auto& [name, overload] = op.operator_name();
@@ -369,51 +360,6 @@ void Writer::turn(const at::Tensor& object, const FakeLayout& place, TensorId id
   as_fake(object)->id = id;
 }
 
-/// The library's batch norm leaves memory for its backward pass whose size only the library knows. Both are
-/// written as the operators that every device has, which compute the same.
-void Writer::call_batch_norm(Stack& stack) {
-  static const c10::OperatorHandle everywhere =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm", "");
-  const c10::Device device = torch::jit::peek(stack, 0, 8).toTensor().device();
-  call(everywhere, stack);
-  const Below below;
-  stack.emplace_back(adopted(at::Tensor(at::detail::empty_strided_meta({0}, {1}, at::kByte)), device));
-}
-
-/// (input, grad, weight, mean, var, save_mean, save_invstd, eps, reserve)
-void Writer::call_batch_norm_backward(Stack& stack) {
-  static const c10::OperatorHandle everywhere =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::native_batch_norm_backward", "");
-  const Stack given = torch::jit::pop(stack, 9);
-  stack.insert(stack.end(), {given[1], given[0]});
-  stack.insert(stack.end(), given.begin() + 2, given.begin() + 7);
-  stack.insert(stack.end(), {true, given[7], c10::List<bool>({true, given[2].toTensor().defined(), true})});
-  call(everywhere, stack);
-}
-
-/// Where ATen gives convolutions to a library that makes no gradient of the bias, it sums up the other
-/// gradient in an operator that is slow where channels lie next to each other. As a sum of its own it is
-/// computed with whatever else reads that gradient.
-void Writer::call_convolution_backward(const c10::OperatorHandle& op, Stack& stack) {
-  static const c10::OperatorHandle sum =
-      c10::Dispatcher::singleton().findSchemaOrThrow("aten::sum", "dim_IntList");
-  const at::Tensor gradient = torch::jit::peek(stack, 0, 11).toTensor();
-  const auto wanted = torch::jit::peek(stack, 10, 11).toBoolList();
-  if (device::is_processor(gradient.device()) || !wanted[2]) return write(op, stack);
-  if (wanted[0] || wanted[1]) {
-    torch::jit::peek(stack, 10, 11) = c10::List<bool>({wanted[0], wanted[1], false});
-    write(op, stack);
-    torch::jit::drop(stack, 1);
-  } else {
-    torch::jit::drop(stack, 11);
-    torch::jit::push(stack, at::Tensor(), at::Tensor());
-  }
-  std::vector<int64_t> over{0};
-  for (int64_t d = 2; d < gradient.dim(); ++d) over.push_back(d);
-  torch::jit::push(stack, gradient, over, false, c10::IValue());
-  write(sum, stack);
-}
-
 namespace {
 
 /// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
@@ -427,50 +373,6 @@ void forget_running_statistics(Stack& arguments) {
 }
 
 }  // namespace
-
-/// (x, p, train): on CUDA a mask that any kernel can compute, any number of times (record/dropout.h).
-void Writer::call_dropout(const c10::OperatorHandle& op, Stack& stack) {
-  static const auto find = [](const char* name) {
-    return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
-  };
-  static const c10::OperatorHandle draw_state = find("torchbolt::draw_state"),
-                                   keep_of = find("torchbolt::dropout_keep"),
-                                   scaled = find("aten::native_dropout_backward");
-  const at::Tensor x = torch::jit::peek(stack, 0, 3).toTensor();
-  const double p = torch::jit::peek(stack, 1, 3).toDouble();
-  const c10::IValue trains = torch::jit::peek(stack, 2, 3);
-  std::optional<record::DropoutDraw> draw;
-  if (trains.isBool() && trains.toBool() && p > 0 && p < 1 && x.is_contiguous()) {
-    const Below below;
-    draw = record::dropout_draw(x.device(), x.scalar_type(), x.numel());
-  }
-  if (!draw) return write(op, stack);
-
-  // ATen compares with a float what is computed in floats, and scales by one.
-  const bool is_double = x.scalar_type() == at::kDouble;
-  const auto keep = static_cast<float>(1 - p);
-  const double least = 1 - p, scale = is_double ? 1 / least : static_cast<float>(1.0 / double{keep});
-  torch::jit::drop(stack, 3);
-  torch::jit::push(stack, x.numel(), draw->most, x.device());
-  write(draw_state, stack);
-  torch::jit::push(stack, x.sizes(), is_double ? least : double{keep}, draw->vector, draw->most);
-  write(keep_of, stack);
-  const at::Tensor mask = torch::jit::pop(stack).toTensor();
-  torch::jit::push(stack, x, mask, scale);
-  write(scaled, stack);
-  stack.emplace_back(mask);
-}
-
-/// A tensor that shows other memory conjugated or negated has a bit for that, and tapes have not. Of what
-/// formulas of ATen's look at so, nobody writes to either, so a tensor of its own is as good.
-void Writer::call_seen_otherwise(const std::string& name, Stack& stack) {
-  static const auto find = [](const char* other) {
-    return c10::Dispatcher::singleton().findSchemaOrThrow(other, "");
-  };
-  static const c10::OperatorHandle conjugated = find("aten::conj_physical"), negated = find("aten::neg");
-  entry_ = nullptr;
-  write(name == "aten::_conj" ? conjugated : negated, stack);
-}
 
 /// Numbers among the operands come from Python, and what ATen computes of them alone are numbers again: the
 /// conjugate of a complex one that something was multiplied with.
@@ -493,19 +395,6 @@ bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
   number.unsafeGetTensorImpl()->set_wrapped_number(number.dim() == 0);
   stack.back() = std::move(number);
   return true;
-}
-
-void Writer::call(const c10::OperatorHandle& op, Stack& stack) {
-  if (computes_numbers(op, stack)) return;
-  const std::string& name = op.operator_name().name;
-  if (name == "aten::as_strided_") return call_turning(stack);
-  if (name == "aten::native_dropout" && !(entry_ && op == entry_->op)) return call_dropout(op, stack);
-  if (name == "aten::_conj" || name == "aten::_neg_view") return call_seen_otherwise(name, stack);
-  if (name == "aten::cudnn_batch_norm") return call_batch_norm(stack);
-  if (name == "aten::cudnn_batch_norm_backward") return call_batch_norm_backward(stack);
-  if (name == "aten::convolution_backward" && !(entry_ && op == entry_->op))
-    return call_convolution_backward(op, stack);
-  write(op, stack);
 }
 
 void Writer::write(const c10::OperatorHandle& op, Stack& stack) {
