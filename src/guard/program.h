@@ -24,6 +24,7 @@
 #include "guard/relations.h"
 #include "guard/source.h"
 #include "guard/tensors.h"
+#include "guard/thread_state.h"
 #include "support/size_fact.h"
 
 namespace bolt::guard {

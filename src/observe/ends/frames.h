@@ -10,7 +10,7 @@
 #include <utility>
 #include <vector>
 
-#include "guard/tensors.h"
+#include "guard/thread_state.h"
 #include "guard/transforms.h"
 #include "interp/frame.h"
 #include "interp/semantics.h"
