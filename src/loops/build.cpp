@@ -204,13 +204,16 @@ class Builder {
     return false;
   }
 
+  /// Where it is read. Null: the result is used at another place than where this kernel computes it.
+  const Index* operand_of(const Node& n, const Index& index) {
+    const Index *place = space_.find(n.out()), *operand = space_.find(n.operands[0]);
+    failed_ |= !place || !operand || *place != index;
+    return failed_ ? nullptr : operand;
+  }
+
   ExprId reduce(const Node& n, const Index& index) {
-    const Index* place = space_.find(n.out());
-    const Index* operand = space_.find(n.operands[0]);
-    if (!place || !operand || *place != index) {
-      failed_ = true;  // used at another place than where this kernel computes it
-      return constant(n.out()->type.dtype, 0);
-    }
+    const Index* operand = operand_of(n, index);
+    if (!operand) return constant(n.out()->type.dtype, 0);
     ReduceOp op = reduce_op_of(n.op);
     ExprId x = eval(n.operands[0], Index(*operand), kNone);
     if (op == ReduceOp::Any || op == ReduceOp::All) x = list_.cast(DType::Bool, x);
@@ -228,12 +231,8 @@ class Builder {
   }
 
   ExprId scan(const Node& n, const Index& index) {
-    const Index* place = space_.find(n.out());
-    const Index* operand = space_.find(n.operands[0]);
-    if (!place || !operand || *place != index) {
-      failed_ = true;  // used at another place than where this kernel computes it
-      return constant(n.out()->type.dtype, 0);
-    }
+    const Index* operand = operand_of(n, index);
+    if (!operand) return constant(n.out()->type.dtype, 0);
     Expr e{};
     e.kind = ExprKind::Scan;
     e.reduce_op = *reduce_op_from_name(n.attr<std::string>("op"));
