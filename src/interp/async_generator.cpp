@@ -5,7 +5,6 @@
 
 #include "interp/generator.h"
 #include "interp/native_op.h"
-#include "interp/thread.h"
 
 namespace bolt::interp {
 

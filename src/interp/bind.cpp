@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "interp/call.h"
-#include "interp/errors.h"
 
 namespace bolt::interp {
 

@@ -15,7 +15,6 @@
 
 #include "interp/generator.h"
 #include "interp/semantics.h"
-#include "interp/thread.h"
 
 namespace bolt::interp {
 

@@ -11,7 +11,6 @@
 
 #include "interp/call.h"
 #include "interp/code.h"
-#include "interp/errors.h"
 #include "interp/fast_numbers.h"
 #include "interp/native_op.h"
 #include "interp/special.h"

@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "interp/call.h"
 #include "interp/generator.h"
 
 namespace bolt::interp {

@@ -6,7 +6,6 @@
 #include "guard/handed_out.h"
 #include "lower/certain_calls.h"
 #include "record/recorder.h"
-#include "run/evaluate.h"
 
 namespace bolt::run {
 

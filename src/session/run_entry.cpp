@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "autograd/gradients.h"
-#include "interp/run.h"
 #include "observe/ends/frames.h"
 #include "python/gil.h"
 #include "record/size_of_data.h"

@@ -7,7 +7,6 @@
 #include <optional>
 
 #include "loops/analysis.h"
-#include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 #include "loops/space.h"
 

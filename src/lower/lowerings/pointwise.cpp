@@ -8,7 +8,6 @@
 #include "graph/pointwise.h"
 #include "lower/families.h"
 #include "record/convert.h"
-#include "support/error.h"
 #include "support/text.h"
 
 namespace bolt::lower {

@@ -5,7 +5,6 @@
 
 #include "lower/families.h"
 #include "lower/formula.h"
-#include "record/convert.h"
 
 namespace bolt::lower {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "graph/op_rules.h"
 #include "lower/families.h"
-#include "support/error.h"
 #include "support/size_demand.h"
 #include "support/symbols.h"
 

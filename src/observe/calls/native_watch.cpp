@@ -3,7 +3,6 @@
 #include "observe/calls/native_watch.h"
 
 #include "interp/code.h"
-#include "interp/errors.h"
 #include "interp/thread.h"
 
 #include <utility>

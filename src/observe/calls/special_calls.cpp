@@ -2,7 +2,6 @@
 #include "observe/calls/special_calls.h"
 
 #include "interp/thread.h"
-#include "python/slots.h"
 
 namespace bolt::observe {
 namespace {

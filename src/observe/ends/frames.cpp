@@ -6,7 +6,6 @@
 
 #include "interp/async_generator.h"
 #include "interp/call.h"
-#include "interp/errors.h"
 #include "interp/generator.h"
 #include "interp/liveness.h"
 #include "observe/calls/controls.h"

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "observe/calls/controls.h"
-#include "observe/calls/native_watch.h"
 #include "observe/ends/expectations.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"

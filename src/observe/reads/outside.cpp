@@ -6,7 +6,6 @@
 #include <cstddef>
 #include <utility>
 
-#include "interp/errors.h"
 #include "observe/calls/cfunctions.h"
 #include "observe/calls/controls.h"
 #include "python/slots.h"

@@ -10,7 +10,6 @@
 #include "interp/async_generator.h"
 #include "interp/call.h"
 #include "interp/generator.h"
-#include "interp/liveness.h"
 #include "observe/calls/controls.h"
 #include "observe/ends/frames.h"
 #include "python/slots.h"

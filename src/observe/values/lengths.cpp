@@ -4,7 +4,6 @@
 #include <tuple>
 
 #include "observe/world.h"
-#include "python/slots.h"
 
 namespace bolt::observe {
 

@@ -7,7 +7,6 @@
 #include <cmath>
 
 #include "guard/numpy_numbers.h"
-#include "observe/calls/native_watch.h"
 #include "observe/calls/numpy_calls.h"
 #include "observe/ends/expectations.h"
 #include "observe/recording.h"
