@@ -26,7 +26,7 @@ TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
 
 /// What a policy may ask of a tensor: anything but its data.
 at::Tensor without_memory(const record::Tape& tape, record::TensorId id) {
-  const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+  const record::TensorInfo& info = tape.tensors[id];
   return at::empty_strided(info.sizes, info.strides, at::TensorOptions(info.dtype).device(at::kMeta));
 }
 

@@ -37,7 +37,7 @@ class Copying {
   }
 
  private:
-  const TensorInfo& info(TensorId id) const { return joint_.tape.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return joint_.tape.tensors[id]; }
 
   bool widens_result(const Entry& entry) const {
     if (entry.op.operator_name().name != "aten::_to_copy" || entry.args[0].tensors.size() != 1) return false;
@@ -51,7 +51,7 @@ class Copying {
   Entry of_a_copy(Entry entry) {
     const TensorId from = entry.args[0].tensors[0];
     const TensorId copy = record::add_contiguous(joint_.tape, from);
-    if (!joint_.sizes.empty()) joint_.sizes.push_back(joint_.sizes[static_cast<size_t>(from)]);
+    if (!joint_.sizes.empty()) joint_.sizes.push_back(joint_.sizes[from]);
     record::add_entry(joint_.tape,
                       record::clone(joint_.tape, from, copy, entry.loc, at::MemoryFormat::Contiguous));
     auto args = joint_.tape.args->take(entry.args.size());

@@ -81,7 +81,7 @@ class Cutting {
     return behind;
   }
 
-  const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return run_.tensors[id]; }
   int storage(TensorId id) const { return info(id).storage; }
   bool is_input(TensorId id) const { return info(id).input >= 0; }
 
@@ -174,7 +174,7 @@ class Cutting {
 
   bool is_view(TensorId id) const {
     bool shared = false;
-    for_each_tensor(run_.entries[static_cast<size_t>(info(id).producer)].args,
+    for_each_tensor(run_.entries[info(id).producer].args,
                     [&](TensorId operand) { shared |= storage(operand) == storage(id); });
     return shared;
   }

@@ -54,7 +54,7 @@ class EarlyCutting {
   }
 
  private:
-  const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return run_.tensors[id]; }
 
   /// What is made inside crosses all places from its first maker to its last reader, and may not be written
   /// behind a cut that it crosses: autograd's graph of what was handed out would not know.
@@ -100,8 +100,8 @@ class EarlyCutting {
     for (size_t i = 0; i < run_.entries.size(); ++i)
       for_each_tensor(run_.entries[i].args, [&](TensorId id) {
         const int input = info(id).input;
-        if (input < 0 || met[static_cast<size_t>(input)] || !awaited[static_cast<size_t>(input)]) return;
-        met[static_cast<size_t>(input)] = true;
+        if (input < 0 || met[input] || !awaited[input]) return;
+        met[input] = true;
         const auto bytes = static_cast<int64_t>(bytes_reached(info(id)));
         due_[i] += bytes;
         bytes_ += bytes;

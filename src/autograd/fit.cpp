@@ -21,7 +21,7 @@ Observed times(const Observed& a, const Observed& b) {
 std::optional<Sym> line(Sym sym, const Observed& x, const Observed& wanted) {
   const auto other = std::ranges::find_if(x, [&](int64_t value) { return value != x[0]; });
   if (other == x.end()) return std::nullopt;
-  const int64_t up = wanted[static_cast<size_t>(other - x.begin())] - wanted[0], along = *other - x[0];
+  const int64_t up = wanted[other - x.begin()] - wanted[0], along = *other - x[0];
   if (up == 0 || up % along != 0) return std::nullopt;
   const int64_t factor = up / along, more = wanted[0] - factor * x[0];
   for (size_t i = 0; i < x.size(); ++i)

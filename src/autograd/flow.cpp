@@ -32,20 +32,19 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (const TensorInfo& info : joint.tape.tensors) {
     if (info.storage < 0) continue;
     storages.resize(std::max(storages.size(), static_cast<size_t>(info.storage) + 1));
-    int64_t& bytes = storages[static_cast<size_t>(info.storage)].bytes;
+    int64_t& bytes = storages[info.storage].bytes;
     bytes = std::max(bytes, static_cast<int64_t>(bytes_reached(info)));
   }
   for (size_t i = 0; i < joint.tape.inputs.size(); ++i) {
-    Storage& storage = storages[static_cast<size_t>(storage_of(joint.tape.inputs[i]))];
+    Storage& storage = storages[storage_of(joint.tape.inputs[i])];
     storage.given = true;
     storage.held |= i >= joint.passing.size() || !joint.passing[i];
     storage.keepable |= joint.keepable.empty() || (i < joint.keepable.size() && joint.keepable[i]);
   }
   for (const Inner& inner : joint.inner)
-    if (!inner.is_given)
-      storages[static_cast<size_t>(storage_of(joint.tape.inputs[joint.tangents + inner.tangent]))].bytes = 0;
+    if (!inner.is_given) storages[storage_of(joint.tape.inputs[joint.tangents + inner.tangent])].bytes = 0;
   for (TensorId id : joint.outputs)
-    if (id >= 0) storages[static_cast<size_t>(storage_of(id))].output = true;
+    if (id >= 0) storages[storage_of(id)].output = true;
   find_checkpoints();
   for (size_t i = 0; i < entries.size(); ++i) read_entry(static_cast<int>(i));
   for (size_t i = 0; i < entries.size(); ++i) note_views(static_cast<int>(i));
@@ -58,7 +57,7 @@ Flow::Flow(const Joint& joint, const Prices& prices)
   for (size_t i = 0; i < joint.backward; ++i)
     for (const auto* touched : {&entries[i].makes, &entries[i].writes})
       for (int s : *touched) {
-        Storage& storage = storages[static_cast<size_t>(s)];
+        Storage& storage = storages[s];
         storage.again = storage.last_write == static_cast<int>(i) && can_come_again(s);
         storage.cast_weight = storage.again && casts_weight(storage);
       }
@@ -73,7 +72,7 @@ void Flow::find_checkpoints() {
       now = static_cast<int>(outer_.size()) - 1;
     }
     entries[i].checkpoint = now;
-    if (mark < 0 && now >= 0) now = outer_[static_cast<size_t>(now)];
+    if (mark < 0 && now >= 0) now = outer_[now];
   }
 }
 
@@ -90,7 +89,7 @@ void Flow::ask_policies() {
     const bool saved = std::ranges::all_of(
         open, [&](int64_t policy) { return policy >= 0 && is_to_be_saved(policy, it, joint.tape); });
     if (saved)
-      for (int s : flow.makes) storages[static_cast<size_t>(s)].saved = true;
+      for (int s : flow.makes) storages[s].saved = true;
   }
 }
 
@@ -98,7 +97,7 @@ void Flow::ask_policies() {
 int Flow::common_checkpoint(int a, int b) const {
   while (a != b) {
     int& later = a > b ? a : b;
-    later = outer_[static_cast<size_t>(later)];
+    later = outer_[later];
   }
   return a;
 }
@@ -108,11 +107,11 @@ void Flow::note_checkpoints() {
   std::vector<int> around(storages.size(), -1);  // all that has touched a storage
   for (size_t i = 0; i < joint.backward; ++i) {
     const EntryFlow& flow = entries[i];
-    for (int s : flow.makes) around[static_cast<size_t>(s)] = flow.checkpoint;
+    for (int s : flow.makes) around[s] = flow.checkpoint;
     for (int s : flow.reads) {
-      int& all = around[static_cast<size_t>(s)];
+      int& all = around[s];
       const int common = common_checkpoint(all, flow.checkpoint);
-      storages[static_cast<size_t>(s)].passed |= common != flow.checkpoint;
+      storages[s].passed |= common != flow.checkpoint;
       all = common;
     }
   }
@@ -121,7 +120,7 @@ void Flow::note_checkpoints() {
 }
 
 void Flow::read_entry(int i) {
-  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  EntryFlow& flow = entries[i];
   const Entry& it = entry(i);
   for_each_tensor(it.args, [&](TensorId id) { add_once(flow.reads, storage_of(id)); });
   for_each_read_again(it, [&](TensorId id) { add_once(flow.reads_again, storage_of(id)); });
@@ -129,19 +128,19 @@ void Flow::read_entry(int i) {
   // What a collective gives is not there before somebody has waited for it.
   if (it.facts->waits) for_each_tensor(it.args, [&](TensorId id) { add_once(flow.writes, storage_of(id)); });
   for_each_tensor(it.results, [&](TensorId id) {
-    const Storage& storage = storages[static_cast<size_t>(storage_of(id))];
+    const Storage& storage = storages[storage_of(id)];
     if (!storage.given && storage.makers.empty()) add_once(flow.makes, storage_of(id));
   });
   for (const auto* touched : {&flow.makes, &flow.writes})
     for (int s : *touched) {
-      storages[static_cast<size_t>(s)].makers.push_back(i);
-      storages[static_cast<size_t>(s)].last_write = i;
+      storages[s].makers.push_back(i);
+      storages[s].last_write = i;
     }
 }
 
 /// Does it show memory that was there, and nothing else?
 bool Flow::is_view(int i) const {
-  const EntryFlow& flow = entries[static_cast<size_t>(i)];
+  const EntryFlow& flow = entries[i];
   const record::OperatorFacts& facts = *entry(i).facts;
   if (!flow.makes.empty() || !flow.writes.empty() || flow.reads.size() != 1) return false;
   if (facts.draws || facts.ends_region || facts.turns || entry(i).own_version) return false;
@@ -155,22 +154,22 @@ bool Flow::is_view(int i) const {
 }
 
 void Flow::note_views(int i) {
-  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  EntryFlow& flow = entries[i];
   if (is_view(i)) {
     flow.work = Work::View;
     return;
   }
   for_each_tensor(entry(i).results, [&](TensorId id) {
     const bool is_old = std::ranges::find(flow.makes, storage_of(id)) == flow.makes.end();
-    if (is_old && info(id).producer == i) storages[static_cast<size_t>(storage_of(id))].odd = true;
+    if (is_old && info(id).producer == i) storages[storage_of(id)].odd = true;
   });
   if (entry(i).facts->turns)
-    for (int s : flow.reads) storages[static_cast<size_t>(s)].odd = true;
+    for (int s : flow.reads) storages[s].odd = true;
 }
 
 void Flow::decide_work(int i) {
-  EntryFlow& flow = entries[static_cast<size_t>(i)];
-  auto is_odd = [&](int s) { return storages[static_cast<size_t>(s)].odd; };
+  EntryFlow& flow = entries[i];
+  auto is_odd = [&](int s) { return storages[s].odd; };
   if (flow.work == Work::View) {
     if (is_odd(flow.reads[0])) flow.work = Work::Never;
     return;
@@ -187,7 +186,7 @@ void Flow::decide_work(int i) {
   // how it lies.
   if (fuses(flow.work) && flow.reads.size() == 1 && takes_each_once(entry(i)))
     for (int s : flow.makes) {
-      Storage& made = storages[static_cast<size_t>(s)];
+      Storage& made = storages[s];
       if (made.makers.size() == 1) made.bytes_behind = std::min(bytes, made.bytes);
     }
   for_each_tensor(entry(i).results,
@@ -209,7 +208,7 @@ bool Flow::takes_each_once(const Entry& it) const {
 }
 
 int64_t Flow::bytes_read_of(int storage) const {
-  const Storage& it = storages[static_cast<size_t>(storage)];
+  const Storage& it = storages[storage];
   return it.bytes_behind >= 0 ? it.bytes_behind : it.bytes;
 }
 
@@ -223,7 +222,7 @@ void Flow::note_demands() {
     const EntryFlow& flow = entries[i];
     if (flow.work == Work::View) continue;  // whoever reads the view counts
     for_each_tensor(entry(static_cast<int>(i)).args, [&](TensorId id) {
-      Storage& storage = storages[static_cast<size_t>(storage_of(id))];
+      Storage& storage = storages[storage_of(id)];
       // A pass makes what comes of half as many bytes itself.
       const bool reads_less = flow.work == Work::Pass && bytes_read_of(storage_of(id)) < storage.bytes;
       if (is_forward(static_cast<int>(i)))
@@ -233,7 +232,7 @@ void Flow::note_demands() {
     });
   }
   auto demand = [&](TensorId id) {
-    if (is_of_forward(id)) storages[static_cast<size_t>(storage_of(id))].kept_by_eager = true;
+    if (is_of_forward(id)) storages[storage_of(id)].kept_by_eager = true;
   };
   for (size_t i = joint.backward; i < entries.size(); ++i)
     for_each_tensor(entry(static_cast<int>(i)).args, demand);
@@ -244,13 +243,11 @@ void Flow::note_demands() {
 
 /// A normalisation whose statistics are there (autograd/normalise_again.h) sums nothing up a second time.
 void Flow::note_statistics(int i) {
-  EntryFlow& flow = entries[static_cast<size_t>(i)];
+  EntryFlow& flow = entries[i];
   flow.fuses_again = fuses(flow.work);
   if (flow.work != Work::Pass || entry(i).results.empty() || entry(i).results[0].tensors.empty()) return;
   const TensorId made = entry(i).results[0].tensors[0];
-  const auto stays = [&](TensorId id) {
-    return id != made && sums_up(storages[static_cast<size_t>(storage_of(id))]);
-  };
+  const auto stays = [&](TensorId id) { return id != made && sums_up(storages[storage_of(id)]); };
   if (!may_be_normalised_again(joint.tape, entry(i), stays)) return;
   flow.fuses_again = true;
   flow.price = price_of(Work::Pointwise, 0, elements_of(info(made)), prices);
@@ -260,21 +257,21 @@ void Flow::note_statistics(int i) {
 bool Flow::sums_up(const Storage& it) const {
   constexpr int64_t kFarSmaller = 64;
   if (!it.kept_by_eager || it.checkpointed || it.makers.size() != 1) return false;
-  const EntryFlow& maker = entries[static_cast<size_t>(it.makers[0])];
+  const EntryFlow& maker = entries[it.makers[0]];
   return maker.work == Work::Pass && std::ranges::any_of(maker.reads, [&](int read) {
-           return storages[static_cast<size_t>(read)].bytes / kFarSmaller >= it.bytes;
+           return storages[read].bytes / kFarSmaller >= it.bytes;
          });
 }
 
 /// Is whatever its makers read still the same, and do they write to nothing else?
 bool Flow::can_come_again(int storage) const {
-  const Storage& it = storages[static_cast<size_t>(storage)];
+  const Storage& it = storages[storage];
   if (it.given || it.odd || it.saved || it.makers.empty() || sums_up(it)) return false;
   return std::ranges::all_of(it.makers, [&](int maker) {
-    const EntryFlow& flow = entries[static_cast<size_t>(maker)];
+    const EntryFlow& flow = entries[maker];
     if (!is_forward(maker) || flow.work == Work::Never || flow.work == Work::View) return false;
     return std::ranges::all_of(flow.reads_again, [&](int read) {
-      const Storage& source = storages[static_cast<size_t>(read)];
+      const Storage& source = storages[read];
       return read == storage || (source.last_write < maker && (source.again || may_be_kept(read)));
     });
   });
@@ -286,15 +283,15 @@ bool Flow::casts_weight(const Storage& storage) const {
   bool weight = maker.op.operator_name().name == "aten::_to_copy";
   for_each_tensor(maker.args, [&](TensorId id) {
     const int input = info(root(id)).input;
-    weight &= input >= 0 && static_cast<size_t>(input) < joint.tangents &&
-              joint.gradients[static_cast<size_t>(input)] >= 0 && may_be_kept(storage_of(id));
+    weight &= input >= 0 && static_cast<size_t>(input) < joint.tangents && joint.gradients[input] >= 0 &&
+              may_be_kept(storage_of(id));
   });
   return weight;
 }
 
 int Flow::shown_by(TensorId id) const {
   const int producer = info(id).input >= 0 ? -1 : info(id).producer;
-  return producer >= 0 && entries[static_cast<size_t>(producer)].work == Work::View ? producer : -1;
+  return producer >= 0 && entries[producer].work == Work::View ? producer : -1;
 }
 
 TensorId Flow::root(TensorId id) const {
@@ -304,7 +301,7 @@ TensorId Flow::root(TensorId id) const {
 }
 
 bool Flow::may_be_kept(int storage) const {
-  const Storage& it = storages[static_cast<size_t>(storage)];
+  const Storage& it = storages[storage];
   if (it.again && (it.cast_weight || it.checkpointed)) return false;
   return it.kept_by_eager || it.passed || (it.given ? it.keepable && it.last_write < 0 : !it.output);
 }

@@ -63,10 +63,8 @@ class Flow {
   /// Is it there, or could it be, when the backward part begins?
   bool is_of_forward(record::TensorId id) const;
   int storage_of(record::TensorId id) const { return info(id).storage; }
-  const record::TensorInfo& info(record::TensorId id) const {
-    return joint.tape.tensors[static_cast<size_t>(id)];
-  }
-  const record::Entry& entry(int i) const { return joint.tape.entries[static_cast<size_t>(i)]; }
+  const record::TensorInfo& info(record::TensorId id) const { return joint.tape.tensors[id]; }
+  const record::Entry& entry(int i) const { return joint.tape.entries[i]; }
   /// The entry that shows it as a view of another tensor; -1: it is shown by nobody, or not to be repeated.
   int shown_by(record::TensorId id) const;
   /// What it is a view of, and that of, and so on: the tensor that is kept so that it can be shown.

@@ -109,7 +109,7 @@ class Following {
     std::vector<Symbol> all;
     for (size_t i = 0; i < run_.inputs.size() && i < dynamic.dims.size(); ++i) {
       const TensorId id = run_.inputs[i];
-      const TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
+      const TensorInfo& info = run_.tensors[id];
       auto add = [&](size_t bit, int64_t hint) {
         if ((dynamic.dims[i] >> bit & 1) && info.plain && hint >= 2)
           all.push_back({tape_symbol(id, static_cast<int>(bit)), hint, static_cast<int>(bit)});
@@ -327,7 +327,7 @@ class Following {
 
 Sym written_at(const NumberPlace& place, int64_t recorded, const Joint& joint) {
   if (place.arg) return place.arg->syms.empty() ? Sym(recorded) : place.arg->syms[place.index];
-  const Syms& sizes = joint.sizes[static_cast<size_t>(place.tensor)];
+  const Syms& sizes = joint.sizes[place.tensor];
   return sizes.empty() ? Sym(recorded) : sizes[place.index];
 }
 

@@ -41,7 +41,7 @@ bool smooths_weighted_labels(const record::Entry& entry, Stack& stack) {
     return false;
   const int64_t classes = self.dim() == 1 ? 0 : 1;
   c10::DimVector along(static_cast<size_t>(self.dim()), 1);
-  along[static_cast<size_t>(classes)] = weight.size(0);
+  along[classes] = weight.size(0);
   const at::Tensor mask = target == ignored;
   const at::Tensor scores = at::log_softmax(self, classes, self.scalar_type());
   const at::Tensor smooth = (scores * weight.view(along)).sum(classes).neg().masked_fill(mask, 0.0);

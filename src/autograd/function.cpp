@@ -178,7 +178,7 @@ std::vector<at::Tensor> tied(std::shared_ptr<PyObject> backward, const Inputs& i
     const auto output =
         std::ranges::find_if(given.outputs, [&](const at::Tensor& o) { return o.is_same(t); });
     const bool is_output = output != given.outputs.end();
-    node->keep(is_output ? results[static_cast<size_t>(output - given.outputs.begin())] : t, is_output);
+    node->keep(is_output ? results[output - given.outputs.begin()] : t, is_output);
   }
   return results;
 }
@@ -222,6 +222,6 @@ int64_t keep_callable(PyObject* callable) {
   return static_cast<int64_t>(kept_callables().size()) - 1;
 }
 
-const PyRef& kept_callable(int64_t number) { return kept_callables()[static_cast<size_t>(number)]; }
+const PyRef& kept_callable(int64_t number) { return kept_callables()[number]; }
 
 }  // namespace bolt::autograd

@@ -60,7 +60,7 @@ class PieceWriter {
     storages_ = record::count_storages(from_);
     last_.assign(rows.loop_backward.size(), 0);
     for (size_t i = 0; i < rows.members.size(); ++i)
-      if (const int loop = rows.members[i].loop; loop >= 0) last_[at(loop)] = i;
+      if (const int loop = rows.members[i].loop; loop >= 0) last_[loop] = i;
   }
 
   Joint make() {
@@ -78,7 +78,7 @@ class PieceWriter {
 
  private:
   static size_t at(int index) { return static_cast<size_t>(index); }
-  TensorInfo& info(TensorId id) { return joint_.tape.tensors[at(id)]; }
+  TensorInfo& info(TensorId id) { return joint_.tape.tensors[id]; }
   const Entry& entry(size_t i) const { return from_.entries[i]; }
   const Member& member(size_t i) const { return rows_.members[i]; }
   void add(const Entry& made) { record::add_entry(joint_.tape, made); }
@@ -176,8 +176,8 @@ class PieceWriter {
       for (const Arg& arg : entry(i).args)
         for (TensorId id : arg.tensors) {
           if (member(i).shares[next++] != Share::Made) continue;
-          need(at(from_.tensors[at(id)].producer));
-          for (int maker : flow_.storages[at(flow_.storage_of(id))].makers)
+          need(at(from_.tensors[id].producer));
+          for (int maker : flow_.storages[flow_.storage_of(id)].makers)
             if (member(at(maker)).kind != Kind::None && at(maker) < i) need(at(maker));
         }
     }
@@ -236,14 +236,14 @@ class PieceWriter {
   }
 
   static Arg& argument(Entry& made, const char* name) {
-    return made.args[at(*made.op.schema().argumentIndexWithName(name))];
+    return made.args[*made.op.schema().argumentIndexWithName(name)];
   }
 
   /// Sizes that the operator is told are those of what it gives.
   void give_sizes(Entry& made) {
     for (const char* name : {"size", "sizes", "input_sizes"})
       if (const auto where = made.op.schema().argumentIndexWithName(name))
-        made.args[at(*where)] = sizes_arg(info(made.results[0].tensors[0]).sizes);
+        made.args[*where] = sizes_arg(info(made.results[0].tensors[0]).sizes);
   }
 
   TensorId share_of(TensorId id, Share share) {
@@ -319,8 +319,8 @@ class PieceWriter {
   }
   TensorId sliced(TensorId id, int64_t dim, int64_t from, int64_t behind) {
     Dims sizes = info(id).sizes;
-    sizes[static_cast<size_t>(dim)] = behind - from;
-    const int64_t offset = info(id).offset + from * info(id).strides[static_cast<size_t>(dim)];
+    sizes[dim] = behind - from;
+    const int64_t offset = info(id).offset + from * info(id).strides[dim];
     const TensorId made = shown(id, sizes, info(id).strides, offset);
     call("aten::slice", "Tensor",
          {tensor_arg(id), value_arg(dim), value_arg(from), value_arg(behind), value_arg(int64_t{1})}, made,
@@ -416,7 +416,7 @@ class PieceWriter {
       }
       if (member(i).kind == Kind::Mean)
         call("aten::div", "Scalar",
-             {tensor_arg(sum), value_arg(numel_of(from_.tensors[at(of.args[0].tensors[0])].sizes))}, quotient,
+             {tensor_arg(sum), value_arg(numel_of(from_.tensors[of.args[0].tensors[0]].sizes))}, quotient,
              of.loc);
       else
         call("aten::div", "Tensor", {tensor_arg(sum), tensor_arg(counts_.at(i))}, quotient, of.loc);
@@ -470,7 +470,7 @@ class PieceWriter {
   }
   /// Pieces may begin within a sequence, so they are put together as rows.
   TensorId flat_piece(size_t i, TensorId part) {
-    const TensorInfo& whole = from_.tensors[at(entry(i).results[0].tensors[0])];
+    const TensorInfo& whole = from_.tensors[entry(i).results[0].tensors[0]];
     if (rows_.lead(whole) == 1) return part;
     const Cutting cut = cutting_of(whole);
     Dims sizes;

@@ -35,9 +35,7 @@ std::optional<at::MemoryFormat> format_for(const record::TensorInfo& from, const
 
 /// The tensor that the entry makes is another one: lowering knows a copy for what was copied.
 Entry copied(const Tape& tape, const Entry& entry, TensorId from) {
-  const auto info = [&](TensorId id) -> const record::TensorInfo& {
-    return tape.tensors[static_cast<size_t>(id)];
-  };
+  const auto info = [&](TensorId id) -> const record::TensorInfo& { return tape.tensors[id]; };
   const TensorId made = entry.results[0].tensors[0];
   return record::clone(tape, from, made, entry.loc, format_for(info(from), info(made)));
 }
@@ -51,11 +49,9 @@ Tape with_inner(const Tape& backward, size_t tangents, const std::vector<Inner>&
   const size_t first = backward.inputs.size() - tangents;
   for (size_t i = 0; i < backward.entries.size(); ++i) {
     const Entry& entry = backward.entries[i];
-    auto sums = [&](const Inner& it) {
-      return backward.tensors[static_cast<size_t>(it.whole)].producer == static_cast<int>(i);
-    };
+    auto sums = [&](const Inner& it) { return backward.tensors[it.whole].producer == static_cast<int>(i); };
     const auto at = std::ranges::find_if(inner, sums);
-    const Arrives way = at == inner.end() ? Arrives::both : ways[static_cast<size_t>(at - inner.begin())];
+    const Arrives way = at == inner.end() ? Arrives::both : ways[at - inner.begin()];
     if (way == Arrives::both)
       record::add_entry(out, entry);
     else

@@ -88,7 +88,7 @@ class Making {
     for (TensorId id : run_.inputs) {
       at::Tensor& fake = fakes_.emplace_back(writer_.input(id));
       auto& node = nodes_.emplace_back();
-      if (!run_.tensors[static_cast<size_t>(id)].requires_grad) continue;
+      if (!run_.tensors[id].requires_grad) continue;
       node = make_node<InputNode>();
       // No leaf: the run may have written to an input that is none.
       variables::set_gradient_edge(fake, Edge(node, node->add_input_metadata(fake)));
@@ -203,10 +203,9 @@ class Making {
   /// A leaf that the run made and hands out in no way (`x = pixels[:, None]; x.requires_grad = True`, which
   /// some models do for the sake of checkpoints): nobody can ask for its gradient.
   bool is_hidden(const at::Tensor& leaf) {
-    const int memory = joint_.tape.tensors[static_cast<size_t>(writer_.id_of(leaf))].storage;
-    return std::ranges::none_of(wanted_, [&](TensorId id) {
-      return id >= 0 && joint_.tape.tensors[static_cast<size_t>(id)].storage == memory;
-    });
+    const int memory = joint_.tape.tensors[writer_.id_of(leaf)].storage;
+    return std::ranges::none_of(
+        wanted_, [&](TensorId id) { return id >= 0 && joint_.tape.tensors[id].storage == memory; });
   }
 
   /// What is given a tangent, in the order in which autograd made the nodes: a pass comes to results in the
@@ -225,7 +224,7 @@ class Making {
   /// What is given a tangent for a wanted tensor; nothing: it is a view of an input. What shows an input
   /// beside its history (detach()), and was written to, has one of its own.
   std::optional<at::Tensor> differentiated_for(size_t i, const at::Tensor& result) const {
-    auto storage = [&](TensorId id) { return run_.tensors[static_cast<size_t>(id)].storage; };
+    auto storage = [&](TensorId id) { return run_.tensors[id].storage; };
     const int here = storage(wanted_[i]);
     bool shows_input = false;
     for (size_t input = 0; input < run_.inputs.size(); ++input) {

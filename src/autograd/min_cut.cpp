@@ -12,9 +12,9 @@ int Network::add_node() {
 }
 
 void Network::add_edge(int from, int to, int64_t capacity) {
-  at_[static_cast<size_t>(from)].push_back(static_cast<int>(edges_.size()));
+  at_[from].push_back(static_cast<int>(edges_.size()));
   edges_.push_back({to, std::min(capacity, kUncuttable)});
-  at_[static_cast<size_t>(to)].push_back(static_cast<int>(edges_.size()));
+  at_[to].push_back(static_cast<int>(edges_.size()));
   edges_.push_back({from, 0});
 }
 
@@ -24,10 +24,10 @@ bool Network::find_levels() {
   level_[kSink] = 0;
   std::vector<int> queue{kSink};
   for (size_t i = 0; i < queue.size(); ++i)
-    for (int back : at_[static_cast<size_t>(queue[i])]) {
-      const int from = edges_[static_cast<size_t>(back)].to;
-      if (level_[static_cast<size_t>(from)] >= 0 || edges_[static_cast<size_t>(back ^ 1)].left == 0) continue;
-      level_[static_cast<size_t>(from)] = level_[static_cast<size_t>(queue[i])] + 1;
+    for (int back : at_[queue[i]]) {
+      const int from = edges_[back].to;
+      if (level_[from] >= 0 || edges_[back ^ 1].left == 0) continue;
+      level_[from] = level_[queue[i]] + 1;
       queue.push_back(from);
     }
   return level_[kSource] >= 0;
@@ -38,28 +38,27 @@ int64_t Network::push(int source, int64_t amount) {
   std::vector<int> way;  // edges
   int node = source;
   while (node != kSink) {
-    size_t& next = next_[static_cast<size_t>(node)];
-    const auto& leaving = at_[static_cast<size_t>(node)];
+    size_t& next = next_[node];
+    const auto& leaving = at_[node];
     while (next < leaving.size()) {
-      const Edge& edge = edges_[static_cast<size_t>(leaving[next])];
-      if (edge.left > 0 && level_[static_cast<size_t>(edge.to)] == level_[static_cast<size_t>(node)] - 1)
-        break;
+      const Edge& edge = edges_[leaving[next]];
+      if (edge.left > 0 && level_[edge.to] == level_[node] - 1) break;
       ++next;
     }
     if (next < leaving.size()) {
       way.push_back(leaving[next]);
-      node = edges_[static_cast<size_t>(way.back())].to;
+      node = edges_[way.back()].to;
       continue;
     }
     if (way.empty()) return 0;
-    node = edges_[static_cast<size_t>(way.back() ^ 1)].to;  // a dead end
-    ++next_[static_cast<size_t>(node)];
+    node = edges_[way.back() ^ 1].to;  // a dead end
+    ++next_[node];
     way.pop_back();
   }
-  for (int edge : way) amount = std::min(amount, edges_[static_cast<size_t>(edge)].left);
+  for (int edge : way) amount = std::min(amount, edges_[edge].left);
   for (int edge : way) {
-    edges_[static_cast<size_t>(edge)].left -= amount;
-    edges_[static_cast<size_t>(edge ^ 1)].left += amount;
+    edges_[edge].left -= amount;
+    edges_[edge ^ 1].left += amount;
   }
   return amount;
 }

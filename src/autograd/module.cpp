@@ -123,7 +123,7 @@ void add_numbers(const std::vector<PyObject*>& calls, Fit& fit, Varying& dynamic
 uint64_t gaps_that_differ(const KeptJoint& kept, const std::vector<KeptJoint>& others, size_t input) {
   auto info = [&](const KeptJoint& of) -> const record::TensorInfo& {
     const record::Tape& tape = of.recorder->tape();
-    return tape.tensors[static_cast<size_t>(tape.inputs.at(input))];
+    return tape.tensors[tape.inputs.at(input)];
   };
   const auto nesting = nesting_of(info(kept).sizes, info(kept).strides);
   uint64_t bits = 0;
@@ -166,8 +166,8 @@ Varying with_symbols(const KeptJoint& kept, const std::vector<KeptJoint>& others
           arg->syms[k] = arg->value.toListRef()[k].toInt();
       }
       arg->syms[index] = *sym;
-    } else if (const int input = run.tape.tensors[static_cast<size_t>(tensor)].input; input >= 0) {
-      dynamic.dims[static_cast<size_t>(input)] |= uint64_t{1} << index;
+    } else if (const int input = run.tape.tensors[tensor].input; input >= 0) {
+      dynamic.dims[input] |= uint64_t{1} << index;
       fit.add_symbol(tape_symbol(tensor, static_cast<int>(index)), seen[i]);
     }
   }
@@ -210,7 +210,7 @@ struct TapeInputs {
   int64_t value(const SymNode& symbol, const Joint& joint) const {
     const TensorId id = tensor_of_size(symbol);
     if (id < 0) return number_in(args, static_cast<size_t>(number_step(symbol))).value();
-    const int input = joint.tape.tensors[static_cast<size_t>(id)].input;
+    const int input = joint.tape.tensors[id].input;
     const int64_t dim = symbol.what.part;
     const at::Tensor& t = inputs.at(static_cast<size_t>(input));
     return dim < kStrideBit ? t.size(dim) : t.stride(dim - kStrideBit);
@@ -286,9 +286,9 @@ struct JointCall {
   bool as_recorded;  ///< it is run on what it was recorded with
 
   record::Dims sizes_of(TensorId id, const record::TensorInfo& info) const {
-    if (as_recorded || joint.sizes.empty() || joint.sizes[static_cast<size_t>(id)].empty()) return info.sizes;
+    if (as_recorded || joint.sizes.empty() || joint.sizes[id].empty()) return info.sizes;
     record::Dims sizes;
-    for (Sym size : joint.sizes[static_cast<size_t>(id)]) sizes.push_back(number(size));
+    for (Sym size : joint.sizes[id]) sizes.push_back(number(size));
     return sizes;
   }
 };
@@ -296,14 +296,14 @@ struct JointCall {
 /// What the tape says of a result that it is not; "": it is.
 std::string complaint(const JointCall& call, const record::Tape& tape, const record::Entry& entry,
                       TensorId id, const at::Tensor& t) {
-  const record::TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+  const record::TensorInfo& info = tape.tensors[id];
   const bool computed_again = static_cast<size_t>(id) >= call.joint.tape.tensors.size();
   if (computed_again && !call.as_recorded) return "";  // the joint tape says nothing of it
   const record::Dims here = call.sizes_of(id, info);
   const at::IntArrayRef sizes(here), strides(info.strides);
   bool same = t.scalar_type() == info.dtype && t.device() == info.device && t.sizes() == sizes;
   for (int64_t d = 0; same && call.as_recorded && t.numel() && d < t.dim(); ++d)
-    same = t.size(d) == 1 || t.stride(d) == strides[static_cast<size_t>(d)];
+    same = t.size(d) == 1 || t.stride(d) == strides[d];
   if (same) return "";
   return detail::concat("%", id, " = ", entry.op.operator_name().name, ": ", t.toString(), t.sizes(), " by ",
                         t.strides(), " instead of ", c10::toString(info.dtype), sizes, " by ", strides);
@@ -412,7 +412,7 @@ PyObject* joint_tangents(PyObject*, PyObject* capsule) {
   const KeptJoint* kept = kept_in(capsule);
   if (!kept) return nullptr;
   const Joint& joint = kept->joint;
-  auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
+  auto storage = [&](TensorId id) { return joint.tape.tensors[id].storage; };
   PyObject* list = PyList_New(0);
   for (TensorId id : joint.tangent_of) {
     const auto& outputs = joint.outputs;

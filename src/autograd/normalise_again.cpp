@@ -87,7 +87,7 @@ TORCH_LIBRARY_FRAGMENT(torchbolt, m) {
 bool gives_statistics(const record::Entry& entry) {
   const Row* row = row_of(entry);
   if (!row || row->training < 0) return row;
-  const c10::IValue& training = entry.args[static_cast<size_t>(row->training)].value;
+  const c10::IValue& training = entry.args[row->training].value;
   return training.isBool() && training.toBool();
 }
 

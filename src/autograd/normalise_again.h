@@ -26,7 +26,7 @@ bool may_be_normalised_again(const record::Tape& tape, const record::Entry& entr
     return tensors.size() == 1 && tensors[0] >= 0 && is_kept(tensors[0]);
   };
   auto is_exact = [&](size_t i) {
-    return !at::isReducedFloatingType(tape.tensors[static_cast<size_t>(entry.results[i].tensors[0])].dtype);
+    return !at::isReducedFloatingType(tape.tensors[entry.results[i].tensors[0]].dtype);
   };
   return !kept(0) && kept(1) && kept(2) && is_exact(1) && is_exact(2);
 }

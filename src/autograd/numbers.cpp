@@ -57,8 +57,7 @@ class Comparison {
   bool tensor(TensorId mine, TensorId others) {
     if (mine < 0 || others < 0) return mine == others;
     if (ids_.knows(mine)) return ids_.meet(mine, others);
-    const TensorInfo &a = joint_.tape.tensors[static_cast<size_t>(mine)],
-                     &b = other_.tape.tensors[static_cast<size_t>(others)];
+    const TensorInfo &a = joint_.tape.tensors[mine], &b = other_.tape.tensors[others];
     for (size_t d = 0; d < a.sizes.size() && d < b.sizes.size(); ++d)
       add(b.sizes[d], {.tensor = mine, .index = d});
     return ids_.meet(mine, others) && storages_.meet(a.storage, b.storage) && a.dtype == b.dtype &&

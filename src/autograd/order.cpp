@@ -18,8 +18,8 @@ class Needs {
 
   void need(TensorId id) {
     if (id < 0) return;
-    tensors_[static_cast<size_t>(id)] = true;
-    storages_[static_cast<size_t>(flow_.storage_of(id))] = true;
+    tensors_[id] = true;
+    storages_[flow_.storage_of(id)] = true;
   }
 
   /// Of entries, in their order.
@@ -36,17 +36,15 @@ class Needs {
 
  private:
   bool is_needed(int i) const {
-    const EntryFlow& entry = flow_.entries[static_cast<size_t>(i)];
+    const EntryFlow& entry = flow_.entries[i];
     if (checkpoint_mark(flow_.entry(i))) return false;
     if (entry.work == Work::Never || entry.work == Work::Call) return true;
     if (entry.work == Work::Gather) return true;  // for what it raises
     bool needed = false;
     if (entry.work == Work::View)
-      for_each_tensor(flow_.entry(i).results,
-                      [&](TensorId id) { needed |= tensors_[static_cast<size_t>(id)]; });
-    for (int s : entry.makes) needed |= storages_[static_cast<size_t>(s)];
-    for (int s : entry.writes)
-      needed |= storages_[static_cast<size_t>(s)] || flow_.storages[static_cast<size_t>(s)].given;
+      for_each_tensor(flow_.entry(i).results, [&](TensorId id) { needed |= tensors_[id]; });
+    for (int s : entry.makes) needed |= storages_[s];
+    for (int s : entry.writes) needed |= storages_[s] || flow_.storages[s].given;
     return needed;
   }
 
@@ -82,8 +80,8 @@ class Ordering {
     const auto before = static_cast<std::ptrdiff_t>(order_.backward.size());
     for (size_t next = 0; next < wanted_.size(); ++next) {
       const TensorId id = wanted_[next];
-      if (!flow_.is_of_forward(id) || shown_[static_cast<size_t>(id)]) continue;
-      shown_[static_cast<size_t>(id)] = true;
+      if (!flow_.is_of_forward(id) || shown_[id]) continue;
+      shown_[id] = true;
       const auto storage = static_cast<size_t>(flow_.storage_of(id));
       if (const int view = flow_.shown_by(id); view >= 0) {
         take(view);
@@ -98,8 +96,8 @@ class Ordering {
   }
 
   void take(int i) {
-    if (taken_[static_cast<size_t>(i)]) return;
-    taken_[static_cast<size_t>(i)] = true;
+    if (taken_[i]) return;
+    taken_[i] = true;
     order_.backward.push_back(i);
     for_each_read_again(flow_.entry(i), [&](TensorId id) { wanted_.push_back(id); });
   }
@@ -136,14 +134,14 @@ class Simulation {
  private:
   template <class T>
   static typename std::vector<T>::reference at(std::vector<T>& list, int index) {
-    return list[static_cast<size_t>(index)];
+    return list[index];
   }
 
   /// Inputs that nobody else holds go with their last reader.
   void begin_forward() {
     for (int i : order_.forward)
-      for (int s : flow_.entries[static_cast<size_t>(i)].reads)
-        if (flow_.storages[static_cast<size_t>(s)].given) set_alive(s, true);
+      for (int s : flow_.entries[i].reads)
+        if (flow_.storages[s].given) set_alive(s, true);
   }
 
   /// What is kept goes with its last reader, outputs stay: the caller has them.
@@ -160,20 +158,19 @@ class Simulation {
   std::vector<int> run_part(const std::vector<int>& entries, bool backward) {
     const std::vector<int> last_use = last_uses(entries);
     for (size_t k = 0; k < entries.size(); ++k) {
-      const EntryFlow& entry = flow_.entries[static_cast<size_t>(entries[k])];
+      const EntryFlow& entry = flow_.entries[entries[k]];
       int64_t beside = 0;  // what it gives that nobody wants again
       for (int s : entry.makes) {
         const bool again = backward && flow_.is_forward(entries[k]);
-        if (again && fates_[static_cast<size_t>(s)] != Fate::Again)
+        if (again && fates_[s] != Fate::Again)
           beside += bytes(s);
-        else if (!again || !stays_in_kernel(s, static_cast<int>(k), last_use[static_cast<size_t>(s)]))
+        else if (!again || !stays_in_kernel(s, static_cast<int>(k), last_use[s]))
           set_alive(s, true);
       }
       note(beside, static_cast<int>(k));
       for (const auto* touched : {&entry.reads, &entry.makes})
         for (int s : *touched)
-          if (last_use[static_cast<size_t>(s)] == static_cast<int>(k) && !stays_[static_cast<size_t>(s)])
-            set_alive(s, false);
+          if (last_use[s] == static_cast<int>(k) && !stays_[s]) set_alive(s, false);
     }
     return last_use;
   }
@@ -181,27 +178,26 @@ class Simulation {
   std::vector<int> last_uses(const std::vector<int>& entries) const {
     std::vector<int> last(flow_.storages.size(), -1);
     for (size_t k = 0; k < entries.size(); ++k) {
-      const EntryFlow& entry = flow_.entries[static_cast<size_t>(entries[k])];
+      const EntryFlow& entry = flow_.entries[entries[k]];
       for (const auto* touched : {&entry.reads, &entry.makes})
         for (int s : *touched) at(last, s) = static_cast<int>(k);
     }
     return last;
   }
 
-  int64_t bytes(int s) const { return flow_.storages[static_cast<size_t>(s)].bytes; }
+  int64_t bytes(int s) const { return flow_.storages[s].bytes; }
 
   /// What comes again right where it is read never leaves the kernel. What waits for others does: of a chain
   /// that comes again, links that are read at other places.
   bool stays_in_kernel(int s, int made, int last_use) const {
     constexpr int kEntriesOfAKernel = 8;
-    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
-    return fates_[static_cast<size_t>(s)] == Fate::Again && !storage.for_whole_calls &&
-           last_use - made <= kEntriesOfAKernel;
+    const Storage& storage = flow_.storages[s];
+    return fates_[s] == Fate::Again && !storage.for_whole_calls && last_use - made <= kEntriesOfAKernel;
   }
 
   void set_alive(int s, bool alive) {
-    if (flow_.storages[static_cast<size_t>(s)].held || alive_[static_cast<size_t>(s)] == alive) return;
-    alive_[static_cast<size_t>(s)] = alive;
+    if (flow_.storages[s].held || alive_[s] == alive) return;
+    alive_[s] = alive;
     now_ += alive ? bytes(s) : -bytes(s);
   }
 

@@ -59,14 +59,14 @@ class Cut {
 
   Fates make() {
     for (int i : needed_)
-      for (int s : flow_.entries[static_cast<size_t>(i)].reads) demand(s);
+      for (int s : flow_.entries[i].reads) demand(s);
     for (TensorId id : flow_.joint.gradients)
       if (id >= 0) demand(flow_.storage_of(id));
     std::vector<bool> on_sink_side;
     BOLT_CHECK(network_.cut(on_sink_side), "what eager keeps can be kept");
     Fates fates;
     for (int node : nodes_) {
-      const bool again = on_sink_side[static_cast<size_t>(node)];
+      const bool again = on_sink_side[node];
       const bool there = on_sink_side[static_cast<size_t>(node) + 1];
       fates.push_back(again ? Fate::Again : there ? Fate::Kept : Fate::Dropped);
     }
@@ -89,11 +89,11 @@ class Cut {
     return entry.fuses_again ? 0 : entry.checkpoint >= 0 ? entry.price : kTooDear;
   }
 
-  int is_made(int s) const { return nodes_[static_cast<size_t>(s)]; }
+  int is_made(int s) const { return nodes_[s]; }
   int is_there(int s) const { return is_made(s) + 1; }
 
   void add_storage(int s) {
-    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
+    const Storage& storage = flow_.storages[s];
     const int64_t kept = storage.held ? 1 : as_capacity(to_keep(storage));
     network_.add_edge(is_made(s), is_there(s), flow_.may_be_kept(s) ? kept : kUncuttable);
     if (!storage.again) return network_.add_edge(Network::kSource, is_made(s), kUncuttable);
@@ -102,9 +102,9 @@ class Cut {
   }
 
   int node_of(int maker) {
-    int& node = maker_nodes_[static_cast<size_t>(maker)];
+    int& node = maker_nodes_[maker];
     if (node >= 0) return node;
-    const EntryFlow& entry = flow_.entries[static_cast<size_t>(maker)];
+    const EntryFlow& entry = flow_.entries[maker];
     node = network_.add_node();
     network_.add_edge(Network::kSource, node, as_capacity(to_make(entry)));
     for (int s : entry.reads_again)
@@ -115,7 +115,7 @@ class Cut {
 
   /// What is made in the backward part is there then, and no matter of ours.
   void demand(int s) {
-    const Storage& storage = flow_.storages[static_cast<size_t>(s)];
+    const Storage& storage = flow_.storages[s];
     if (storage.kept_by_eager && demanded_.insert(s).second)
       network_.add_edge(is_there(s), Network::kSink, kUncuttable);
   }
@@ -144,13 +144,13 @@ double price_of(const Flow& flow, const Fates& fates, const Order& order) {
   std::set<int> touched;
   for (int i : order.backward) {
     if (!flow.is_forward(i)) continue;
-    price += flow.entries[static_cast<size_t>(i)].price;
-    for (int s : flow.entries[static_cast<size_t>(i)].makes) touched.insert(s);
+    price += flow.entries[i].price;
+    for (int s : flow.entries[i].makes) touched.insert(s);
   }
   for (TensorId id : order.kept) touched.insert(flow.storage_of(id));
   for (int s : touched) {
-    const Storage& storage = flow.storages[static_cast<size_t>(s)];
-    if (fates[static_cast<size_t>(s)] == Fate::Again)
+    const Storage& storage = flow.storages[s];
+    if (fates[s] == Fate::Again)
       price += price_of_memory_again(flow, storage);
     else if (!storage.held)
       price += price_to_keep(flow, storage, kUntilBackward);
@@ -166,7 +166,7 @@ int64_t bytes_of(const Flow& flow, const std::vector<TensorId>& kept, const std:
       if (id >= 0) storages.insert(flow.storage_of(id));
   int64_t bytes = 0;
   for (int s : storages)
-    if (const Storage& it = flow.storages[static_cast<size_t>(s)]; !it.held) bytes += it.bytes;
+    if (const Storage& it = flow.storages[s]; !it.held) bytes += it.bytes;
   return bytes;
 }
 
@@ -184,7 +184,7 @@ KeepingPlan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fa
 class Dropped {
  public:
   Dropped(const Flow& flow, const Fates& before, int storage) : flow_(flow), fates(before), possible_(true) {
-    gain_ = flow.storages[static_cast<size_t>(storage)].bytes;
+    gain_ = flow.storages[storage].bytes;
     compute_again(storage);
   }
 
@@ -197,20 +197,20 @@ class Dropped {
     while (!wanted.empty() && possible_) {
       const int s = wanted.back();
       wanted.pop_back();
-      const Storage& it = flow_.storages[static_cast<size_t>(s)];
-      fates[static_cast<size_t>(s)] = Fate::Again;
+      const Storage& it = flow_.storages[s];
+      fates[s] = Fate::Again;
       price_ += price_of_memory_again(flow_, it);
       for (int maker : it.makers) {
-        price_ += flow_.entries[static_cast<size_t>(maker)].price;
-        for (int read : flow_.entries[static_cast<size_t>(maker)].reads_again)
-          if (fates[static_cast<size_t>(read)] == Fate::Dropped) provide(read, wanted);
+        price_ += flow_.entries[maker].price;
+        for (int read : flow_.entries[maker].reads_again)
+          if (fates[read] == Fate::Dropped) provide(read, wanted);
       }
     }
   }
 
   void provide(int s, std::vector<int>& wanted) {
-    const Storage& it = flow_.storages[static_cast<size_t>(s)];
-    Fate& fate = fates[static_cast<size_t>(s)];
+    const Storage& it = flow_.storages[s];
+    Fate& fate = fates[s];
     fate = it.again ? Fate::Again : Fate::Kept;
     if (it.again) return wanted.push_back(s);
     possible_ &= flow_.may_be_kept(s);
@@ -256,7 +256,7 @@ class Pieces {
     }
     last_use_.assign(base.size(), -1);
     for (size_t i = 0; i < flow.joint.backward; ++i)
-      for (int s : flow.entries[i].reads) last_use_[static_cast<size_t>(s)] = static_cast<int>(i);
+      for (int s : flow.entries[i].reads) last_use_[s] = static_cast<int>(i);
   }
 
   Fates cut_into(int count) const {
@@ -264,7 +264,7 @@ class Pieces {
     int64_t made = 0;
     int piece = 1;
     for (size_t i = 0; i < first_.size() && piece < count; ++i) {
-      for (int s : first_[i]) made += flow_.storages[static_cast<size_t>(s)].bytes;
+      for (int s : first_[i]) made += flow_.storages[s].bytes;
       if (made < total_ / count * piece) continue;
       keep_alive_at(static_cast<int>(i), fates);
       ++piece;
@@ -377,7 +377,7 @@ class Plans {
     best.resize((best.size() + 7) / 8);
     Fates fates = now.fates;
     for (const auto& [_, s] : best) {
-      if (fates[static_cast<size_t>(s)] != Fate::Kept) continue;
+      if (fates[s] != Fate::Kept) continue;
       Dropped step(flow_, fates, s);
       if (step.helps()) fates = std::move(step.fates);
     }
@@ -409,7 +409,7 @@ Partition partition(const Joint& joint, const Budget& budget, const Prices& pric
   Partition made{plan.order.kept,         {}, plan.order.forward, plan.order.backward, memory_of(plan),
                  memory_of(plans.eager())};
   for (TensorId id : made.kept) {
-    const Storage& storage = flow.storages[static_cast<size_t>(flow.storage_of(id))];
+    const Storage& storage = flow.storages[flow.storage_of(id)];
     if (storage.given && !storage.kept_by_eager) made.inputs_kept_anew.push_back(id);
   }
   return made;
@@ -424,13 +424,13 @@ std::string print(const Joint& joint, const Partition& partition) {
   std::string text = line("eager", partition.eager) + line("here", partition.memory);
   const auto& tensors = joint.tape.tensors;
   for (TensorId id : partition.kept) {
-    const record::TensorInfo& info = tensors[static_cast<size_t>(id)];
+    const record::TensorInfo& info = tensors[id];
     text += detail::concat("kept %", id, ": ", c10::toString(info.dtype), at::IntArrayRef(info.sizes),
                            info.input >= 0 ? ", an input" : "", "\n");
   }
   for (int i : partition.backward) {
     if (static_cast<size_t>(i) >= joint.backward) continue;
-    const record::Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
+    const record::Entry& entry = joint.tape.entries[i];
     text += "again";
     for (const record::Arg& result : entry.results)
       for (TensorId id : result.tensors) text += detail::concat(" %", id);

@@ -214,8 +214,7 @@ bool embedding_backward(Call& c) {
 bool index_select(Call& c) {
   std::vector<int64_t> sizes = c.tensor(0).sizes().vec();
   if (sizes.empty()) return false;
-  sizes[static_cast<size_t>(at::maybe_wrap_dim(c.argument(1).toInt(), c.tensor(0).dim()))] =
-      c.tensor(2).numel();
+  sizes[at::maybe_wrap_dim(c.argument(1).toInt(), c.tensor(0).dim())] = c.tensor(2).numel();
   c.give(sizes, c.tensor(0).scalar_type());
   return true;
 }

@@ -51,8 +51,8 @@ class RowPlanning {
   }
 
  private:
-  const TensorInfo& info(TensorId id) const { return run_.tensors[static_cast<size_t>(id)]; }
-  Of& of(TensorId id) { return plan_.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return run_.tensors[id]; }
+  Of& of(TensorId id) { return plan_.tensors[id]; }
   int rank(TensorId id) const { return static_cast<int>(info(id).sizes.size()); }
 
   bool is_data_sized(const Entry& entry) const {
@@ -101,9 +101,7 @@ class RowPlanning {
       if (record::hold_the_same(run_, plan_.masks[g], mask)) return static_cast<int>(g);
     return -1;
   }
-  const record::Dims& mask_sizes(int group) const {
-    return info(plan_.masks[static_cast<size_t>(group)]).sizes;
-  }
+  const record::Dims& mask_sizes(int group) const { return info(plan_.masks[group]).sizes; }
   int mask_rank(int group) const { return static_cast<int>(mask_sizes(group).size()); }
 
   bool find(const Entry& entry) {
@@ -231,7 +229,7 @@ class RowPlanning {
     auto is_beside = [&](TensorId id) {
       if (id < 0 || of(id).kind != Kind::none) return true;
       if (info(id).requires_grad && entry.grad_mode) return false;
-      return rank(id) < *along || info(id).sizes[static_cast<size_t>(rank(id) - *along)] == 1;
+      return rank(id) < *along || info(id).sizes[rank(id) - *along] == 1;
     };
     for (const Arg& arg : entry.args)
       if (!std::ranges::all_of(arg.tensors, fits)) return false;
@@ -311,7 +309,7 @@ class RowPlanning {
     } else if (name == "aten::squeeze" && entry.op.operator_name().overload_name == "dim") {
       const int dim = dim_of(1, rank(rows));
       if (dim == what.dim) return false;
-      along -= dim > what.dim && info(rows).sizes[static_cast<size_t>(dim)] == 1;
+      along -= dim > what.dim && info(rows).sizes[dim] == 1;
     } else if (name == "aten::select") {
       const int dim = dim_of(1, rank(rows));
       if (dim == what.dim) return false;
@@ -370,7 +368,7 @@ bool always_holds(const SizeFact& fact, const RowPlan& plan) {
   auto is_size_of_rows = [&](Sym s, RowPlan::Of* what) {
     const TensorId id = s.is_const() ? -1 : tensor_of_size(*s.node());
     if (id < 0) return false;
-    *what = plan.tensors[static_cast<size_t>(id)];
+    *what = plan.tensors[id];
     return what->kind == Kind::rows || what->kind == Kind::places || what->kind == Kind::matrix;
   };
   auto counts_rows = [&](Sym s, RowPlan::Of* what) {
@@ -387,7 +385,7 @@ bool is_about_rows(Sym expression, const RowPlan& plan) {
   collect_symbols(expression, &inside);
   return std::ranges::any_of(inside, [&](Sym s) {
     const TensorId id = tensor_of_size(*s.node());
-    return id >= 0 && plan.tensors[static_cast<size_t>(id)].kind != RowPlan::Kind::none;
+    return id >= 0 && plan.tensors[id].kind != RowPlan::Kind::none;
   });
 }
 bool is_about_rows(const SizeFact& fact, const RowPlan& plan) {
@@ -398,9 +396,8 @@ bool is_about_rows(const SizeFact& fact, const RowPlan& plan) {
 
 bool RowPlan::gives_rows(const Entry& entry) const {
   return std::ranges::any_of(entry.results, [&](const Arg& result) {
-    return std::ranges::any_of(result.tensors, [&](TensorId id) {
-      return id >= 0 && tensors[static_cast<size_t>(id)].kind != RowPlan::Kind::none;
-    });
+    return std::ranges::any_of(
+        result.tensors, [&](TensorId id) { return id >= 0 && tensors[id].kind != RowPlan::Kind::none; });
   });
 }
 

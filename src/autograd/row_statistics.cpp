@@ -61,7 +61,7 @@ class Keeping {
   }
 
  private:
-  const TensorInfo& info(TensorId id) const { return joint_.tape.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return joint_.tape.tensors[id]; }
 
   static int64_t dim_of(const Entry& entry, size_t rank) {
     const int64_t dim = entry.args[1].value.toInt();
@@ -76,7 +76,7 @@ class Keeping {
     if (from < 0 || to < 0 || !read_.contains(to) || given_.contains(info(to).storage)) return false;
     const TensorInfo& x = info(from);
     if (x.dtype != info(to).dtype || (x.dtype != at::kFloat && x.dtype != at::kDouble)) return false;
-    return !x.sizes.empty() && x.sizes[static_cast<size_t>(dim_of(entry, x.sizes.size()))] >= kLong;
+    return !x.sizes.empty() && x.sizes[dim_of(entry, x.sizes.size())] >= kLong;
   }
 
   void add_in_two(const Entry& entry) {
@@ -95,14 +95,14 @@ class Keeping {
   /// One more tensor: a number for each row of `x`.
   TensorId of_rows(TensorId x, int64_t dim) {
     const TensorId added = record::add_contiguous(joint_.tape, x);
-    TensorInfo& made = joint_.tape.tensors[static_cast<size_t>(added)];
-    made.sizes[static_cast<size_t>(dim)] = 1;
+    TensorInfo& made = joint_.tape.tensors[added];
+    made.sizes[dim] = 1;
     made.requires_grad = false;
     made.strides = record::Dims();
     for (int64_t stride : c10::contiguous_strides(made.sizes)) made.strides.push_back(stride);
     if (joint_.sizes.empty()) return added;
-    Syms sizes = joint_.sizes[static_cast<size_t>(x)];
-    if (!sizes.empty()) sizes[static_cast<size_t>(dim)] = Sym(1);
+    Syms sizes = joint_.sizes[x];
+    if (!sizes.empty()) sizes[dim] = Sym(1);
     joint_.sizes.push_back(std::move(sizes));
     return added;
   }

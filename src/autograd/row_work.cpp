@@ -36,7 +36,7 @@ RowWork row_work_of(const record::Entry& entry) {
 
 const c10::IValue* value_of(const record::Entry& entry, const char* argument) {
   const auto at = entry.op.schema().argumentIndexWithName(argument);
-  return at ? &entry.args[static_cast<size_t>(*at)].value : nullptr;
+  return at ? &entry.args[*at].value : nullptr;
 }
 
 std::vector<int64_t> dims_of(const record::Entry& entry, size_t rank) {

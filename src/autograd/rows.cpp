@@ -69,7 +69,7 @@ class Finding {
   const TensorInfo& info(TensorId id) const { return flow_.info(id); }
   const Entry& entry(size_t i) const { return flow_.entry(static_cast<int>(i)); }
   Work work(size_t i) const { return flow_.entries[i].work; }
-  Lies lies(TensorId id) const { return lies_[static_cast<size_t>(id)]; }
+  Lies lies(TensorId id) const { return lies_[id]; }
   Member& member(size_t i) { return rows_.members[i]; }
   TensorId made_by(size_t i) const { return result_of(entry(i)); }
   size_t lead(TensorId id) const { return rows_.lead(info(id)); }
@@ -106,7 +106,7 @@ class Finding {
     set(made, Lies::Rows);
   }
 
-  void set(TensorId id, Lies how) { lies_[static_cast<size_t>(id)] = how; }
+  void set(TensorId id, Lies how) { lies_[id] = how; }
 
   void look_at(size_t i) {
     const Entry& it = entry(i);
@@ -119,13 +119,13 @@ class Finding {
     if (becomes_member(i)) {
       bool of_head = false;
       for_each_tensor(it.args, [&](TensorId id) { of_head |= is_head(id); });
-      if (!of_head) for_each_tensor(it.results, [&](TensorId id) { of_little_[at(id)] = true; });
+      if (!of_head) for_each_tensor(it.results, [&](TensorId id) { of_little_[id] = true; });
       return;
     }
     member(i) = Member();
     if (large) refuse(i, "it is not computed by rows");
   }
-  bool is_head(TensorId id) const { return lies(id) != Lies::Whole && !of_little_[at(id)]; }
+  bool is_head(TensorId id) const { return lies(id) != Lies::Whole && !of_little_[id]; }
 
   /// Masks, gradients of means and the like: as large as what is computed by rows, and made where they are
   /// read.
@@ -135,7 +135,7 @@ class Finding {
       return false;
     bool little = true;
     for_each_tensor(entry(i).args, [&](TensorId id) {
-      const Storage& storage = flow_.storages[static_cast<size_t>(flow_.storage_of(id))];
+      const Storage& storage = flow_.storages[flow_.storage_of(id)];
       little &= storage.bytes * kLarge <= count_of(info(made));
     });
     return little && lead(made) > 0 && !entry(i).args.empty();
@@ -256,9 +256,8 @@ class Finding {
 
   bool squeezes_ones(size_t i) const {
     const TensorInfo& of = info(entry(i).args[0].tensors[0]);
-    return has_dims(i) && std::ranges::all_of(dims_of(entry(i), of.sizes.size()), [&](int64_t d) {
-             return of.sizes[static_cast<size_t>(d)] == 1;
-           });
+    return has_dims(i) && std::ranges::all_of(dims_of(entry(i), of.sizes.size()),
+                                              [&](int64_t d) { return of.sizes[d] == 1; });
   }
   bool has_dims(size_t i) const { return value_of(entry(i), "dim"); }
 
@@ -370,17 +369,16 @@ class Finding {
       Member& it = member(i);
       if (it.kind == Kind::None) continue;
       bool leads = it.ends();
-      for_each_tensor(entry(i).results, [&](TensorId id) { leads |= is_large(id) || read[at(id)]; });
+      for_each_tensor(entry(i).results, [&](TensorId id) { leads |= is_large(id) || read[id]; });
       for_each_tensor(entry(i).args, [&](TensorId id) { leads |= is_head(id) && is_large(id); });
       if (!leads) {
         for_each_tensor(entry(i).results, [&](TensorId id) { set(id, Lies::Whole); });
         it = Member();
         continue;
       }
-      for_each_tensor(entry(i).args, [&](TensorId id) { read[at(id)] = true; });
+      for_each_tensor(entry(i).args, [&](TensorId id) { read[id] = true; });
     }
   }
-  static size_t at(TensorId id) { return static_cast<size_t>(id); }
 
   /// What others want as a whole is put together.
   void find_ends() {
@@ -397,13 +395,13 @@ class Finding {
     if (info(id).input >= 0 || producer < 0) return;
     Member& it = member(static_cast<size_t>(producer));
     if (it.kind != Kind::Band) return;
-    if (work(static_cast<size_t>(producer)) == Work::View || of_little_[at(id)]) {
+    if (work(static_cast<size_t>(producer)) == Work::View || of_little_[id]) {
       it.also_whole = true;
       return;
     }
     if (is_large(id)) refuse(static_cast<size_t>(producer), "its result is wanted as a whole");
     it.kind = Kind::Joined;
-    const Storage& storage = flow_.storages[static_cast<size_t>(flow_.storage_of(id))];
+    const Storage& storage = flow_.storages[flow_.storage_of(id)];
     if (storage.makers.size() != 1) refuse(static_cast<size_t>(producer), "its result is written to");
   }
 
@@ -445,9 +443,9 @@ class Finding {
       for (const Arg& arg : entry(i).args)
         for (TensorId id : arg.tensors) {
           const bool is_here = m.shares.at(next++) == Share::Made;
-          if (id >= 0) loops = std::max(loops, is_here ? here[at(id)] : waits(flow_.storage_of(id)));
+          if (id >= 0) loops = std::max(loops, is_here ? here[id] : waits(flow_.storage_of(id)));
         }
-      for_each_tensor(entry(i).results, [&](TensorId id) { here[at(id)] = std::max(here[at(id)], loops); });
+      for_each_tensor(entry(i).results, [&](TensorId id) { here[id] = std::max(here[id], loops); });
       if (!m.ends()) continue;
       m.loop = loops;
       const auto count = static_cast<size_t>(loops) + 1;
@@ -460,7 +458,7 @@ class Finding {
     }
     if (rows_.loop_backward.empty()) throw_unsupported("a product whose rows lead to nothing");
   }
-  int& waits(int storage) { return whole_[at(storage)]; }
+  int& waits(int storage) { return whole_[storage]; }
 
   const Flow& flow_;
   ByRows rows_;

@@ -45,7 +45,7 @@ bool SelectedRows::gives_rows(size_t entry) const { return plan_ && plan_->gives
 at::Tensor SelectedRows::dropped(int group, const at::Tensor& rows, int64_t along) const {
   std::vector<int64_t> sizes(static_cast<size_t>(along), 1);
   sizes[0] = rows.size(rows.dim() - along);
-  return masks_[static_cast<size_t>(group)].dropped.view(sizes);
+  return masks_[group].dropped.view(sizes);
 }
 
 at::Tensor SelectedRows::without_dropped(int group, const at::Tensor& rows, int64_t along) const {
@@ -55,7 +55,7 @@ at::Tensor SelectedRows::without_dropped(int group, const at::Tensor& rows, int6
 
 void SelectedRows::find(int group, Stack& stack) {
   const at::Tensor given = stack[0].toTensor();
-  Mask& mask = masks_[static_cast<size_t>(group)];
+  Mask& mask = masks_[group];
   if (!mask.dropped.defined()) {
     const at::Tensor counts = given.scalar_type() == at::kBool ? given : given.ne(0);
     mask.dropped = counts.logical_not().flatten();
@@ -81,8 +81,7 @@ void SelectedRows::select(size_t entry, Stack& stack) {
   const int group = plan_->groups[entry];
   const int64_t along = plan_->along[entry];
   at::Tensor x = stack[0].toTensor();
-  const auto over = static_cast<int64_t>(
-      run_.tensors[static_cast<size_t>(plan_->masks[static_cast<size_t>(group)])].sizes.size());
+  const auto over = static_cast<int64_t>(run_.tensors[plan_->masks[group]].sizes.size());
   const int64_t last = x.dim() - along;
   if (over > 1) x = x.flatten(last - over + 1, last);
   stack = {x.masked_fill(dropped(group, x, along), harmless_number(x.scalar_type()))};
@@ -90,7 +89,7 @@ void SelectedRows::select(size_t entry, Stack& stack) {
 
 at::Tensor SelectedRows::mean(int group, const at::Tensor& summed, int64_t others,
                               at::ScalarType type) const {
-  return summed.div(masks_[static_cast<size_t>(group)].count * others).to(type);
+  return summed.div(masks_[group].count * others).to(type);
 }
 
 /// sum and mean, over all dimensions or over some.

@@ -48,8 +48,8 @@ class Writing {
   Tape take() { return std::move(out_); }
 
  private:
-  Origin& of(TensorId id) { return origins_[static_cast<size_t>(storage(id))]; }
-  int storage(TensorId id) const { return out_.tensors[static_cast<size_t>(id)].storage; }
+  Origin& of(TensorId id) { return origins_[storage(id)]; }
+  int storage(TensorId id) const { return out_.tensors[id].storage; }
 
   void add(const Entry& entry) {
     Origin read;

@@ -22,7 +22,7 @@ using record::TensorId;
 using record::TensorInfo;
 using record::tensors_alone;
 
-const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
+const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[id]; }
 
 /// Is it there when the backward part begins?
 bool is_of_forward(const Joint& joint, TensorId id) {
@@ -41,7 +41,7 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
     const TensorInfo& info = tape.tensors[id];
     if (!storages.count(info.storage)) continue;
     bytes.resize(std::max(bytes.size(), static_cast<size_t>(info.storage) + 1));
-    int64_t& known = bytes[static_cast<size_t>(info.storage)];
+    int64_t& known = bytes[info.storage];
     known = std::max(known, static_cast<int64_t>(bytes_reached(info)));
   }
   int64_t sum = 0;
@@ -52,7 +52,7 @@ int64_t bytes_kept(const Joint& joint, const std::vector<TensorId>& kept) {
 Tape forward_part(const Joint& joint, const Partition& partition) {
   Tape tape = tensors_alone(joint.tape);
   for (size_t i = 0; i < joint.tangents; ++i) add_input(tape, joint.tape.inputs[i]);
-  for (int i : partition.forward) add_entry(tape, joint.tape.entries[static_cast<size_t>(i)]);
+  for (int i : partition.forward) add_entry(tape, joint.tape.entries[i]);
   return tape;
 }
 
@@ -65,7 +65,7 @@ class BackwardPart {
     for (TensorId id : partition.kept) kept_.insert(info_of(tape_, id).storage);
     for (int i : partition.backward) {
       const bool again = static_cast<size_t>(i) < joint.backward;
-      const Entry& entry = joint.tape.entries[static_cast<size_t>(i)];
+      const Entry& entry = joint.tape.entries[i];
       add_entry(tape_, again ? made_again(entry) : entry);
     }
   }
@@ -142,7 +142,7 @@ void tell_sizes_of_backward(const Joint& joint, Split& parts) {
   parts.dynamic.dims.resize(tape.inputs.size());
   for (size_t i = 0; i < tape.inputs.size(); ++i) {
     const TensorId id = tape.inputs[i];
-    const Syms& sizes = joint.sizes[static_cast<size_t>(id)];
+    const Syms& sizes = joint.sizes[id];
     for (size_t d = 0; d < sizes.size(); ++d) {
       const Sym here = tape_symbol(id, static_cast<int>(d));
       if (sizes[d].is_const()) continue;

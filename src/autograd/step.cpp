@@ -81,17 +81,15 @@ class StepMaking {
     for (const record::Entry& entry : run_.entries) {
       if (!record::writes_gradients(run_, entry) || record::counts_no_write(entry)) continue;
       for (int a : record::written_arguments(entry))
-        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
+        for (TensorId id : entry.args[a].tensors)
           if (id >= 0 && given.contains(storage(id)))
             throw_unsupported("an input that is given a history by a write, beside a backward pass");
     }
   }
-  int storage(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].storage; }
+  int storage(TensorId id) const { return run_.tensors[id].storage; }
 
-  bool is_input(TensorId id) const { return run_.tensors[static_cast<size_t>(id)].input >= 0; }
-  bool is_callers(TensorId id) const {
-    return is_input(id) && !own_.contains(run_.tensors[static_cast<size_t>(id)].input);
-  }
+  bool is_input(TensorId id) const { return run_.tensors[id].input >= 0; }
+  bool is_callers(TensorId id) const { return is_input(id) && !own_.contains(run_.tensors[id].input); }
   bool has_history(size_t i, const at::Tensor& result) const {
     return result.defined() && result.requires_grad() && !is_callers(wanted_[i]);
   }
@@ -116,7 +114,7 @@ class StepMaking {
   void make_inputs() {
     for (TensorId id : run_.inputs) {
       at::Tensor& fake = fakes_.emplace_back(writer_.input(id));
-      if (run_.tensors[static_cast<size_t>(id)].requires_grad) begin_history(fake);
+      if (run_.tensors[id].requires_grad) begin_history(fake);
     }
   }
 
@@ -171,7 +169,7 @@ class StepMaking {
       const Arg& arg = entry.args[i];
       computes |= record::differs_between_calls(arg) && !is_operand_that_differs(arg);
       for (TensorId id : arg.tensors)
-        if (id >= 0 && untracked_[static_cast<size_t>(id)] && !is_given_a_history(entry, i))
+        if (id >= 0 && untracked_[id] && !is_given_a_history(entry, i))
           writer_.refuse("something made of a parameter where gradients were not followed");
     }
     for (const c10::IValue& v : stack) any |= holds_followed(v);
@@ -202,9 +200,8 @@ class StepMaking {
     const Entry& entry = run_.entries[i];
     writer_.copy(stack);
     for_each_tensor(entry.results, [&](TensorId id) {
-      const record::TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
-      if (!is_input(id) && info.producer == static_cast<int>(i))
-        untracked_[static_cast<size_t>(id)] = info.requires_grad;
+      const record::TensorInfo& info = run_.tensors[id];
+      if (!is_input(id) && info.producer == static_cast<int>(i)) untracked_[id] = info.requires_grad;
     });
   }
 
@@ -212,7 +209,7 @@ class StepMaking {
   int loc_of(const torch::autograd::Node& node) const {
     const auto after = std::ranges::upper_bound(first_numbers_, node.sequence_nr());
     const auto entry = std::max<std::ptrdiff_t>(after - first_numbers_.begin(), 1) - 1;
-    return run_.entries[static_cast<size_t>(entry)].loc;
+    return run_.entries[entry].loc;
   }
 
   std::vector<size_t> leaves() const {
@@ -220,8 +217,7 @@ class StepMaking {
     for (const Entry& entry : run_.entries)
       if (is_gradients(entry))
         for (TensorId id : places_of(entry))
-          if (is_callers(id))
-            is_leaf[static_cast<size_t>(run_.tensors[static_cast<size_t>(id)].input)] = true;
+          if (is_callers(id)) is_leaf[run_.tensors[id].input] = true;
     std::vector<size_t> found;
     for (size_t i = 0; i < is_leaf.size(); ++i)
       if (is_leaf[i]) found.push_back(i);

@@ -45,7 +45,7 @@ Entry keep_entry(Tape& tape, TensorId from, TensorId to, int loc) {
 /// A tensor that lies as `id` does, in other memory, and to which no gradient comes.
 TensorId add_without_gradient(Tape& tape, TensorId id, int storage) {
   const TensorId added = record::add_like(tape, id, storage);
-  tape.tensors[static_cast<size_t>(added)].requires_grad = false;
+  tape.tensors[added].requires_grad = false;
   return added;
 }
 
@@ -90,7 +90,7 @@ class Stretch {
     joint.gradients.assign(joint.tangents, -1);
     for (size_t i = 0; i < pass.leaves.size(); ++i)
       if (const int input = pass.leaves[i] < 0 ? -1 : at(pass.leaves[i]).input; input >= 0)
-        joint.gradients[static_cast<size_t>(input)] = pass.gradients[i];
+        joint.gradients[input] = pass.gradients[i];
     joint.backward = pass.begin - begin;
     joint.backward = begin_of_tail();
     note_what_is_used(tape, wanted, pass.end);
@@ -106,7 +106,7 @@ class Stretch {
   Joint joint;
 
  private:
-  const TensorInfo& at(TensorId id) const { return joint.tape.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& at(TensorId id) const { return joint.tape.tensors[id]; }
 
   /// The first entry of what stands between the last product and the pass. What it writes to it has made.
   size_t begin_of_tail() const {
@@ -166,7 +166,7 @@ class SecondPart {
     storages_ = record::count_storages(tape);
     hand_on(partition.kept);
     for (int i : partition.backward) {
-      const Entry& entry = joint_.tape.entries[static_cast<size_t>(i)];
+      const Entry& entry = joint_.tape.entries[i];
       static_cast<size_t>(i) < joint_.backward ? add_again(entry) : add(entry);
     }
   }
@@ -174,7 +174,7 @@ class SecondPart {
   std::vector<Entry> take() { return std::move(entries_); }
 
  private:
-  TensorInfo& info(TensorId id) { return tape_.tensors[static_cast<size_t>(id)]; }
+  TensorInfo& info(TensorId id) { return tape_.tensors[id]; }
   int storage(TensorId id) { return info(id).storage; }
 
   /// What the part writes to stays what it is, and so does what is seen afterwards through what the part
@@ -203,8 +203,8 @@ class SecondPart {
   }
 
   int loc_of(TensorId id) const {
-    const int maker = joint_.tape.tensors[static_cast<size_t>(id)].producer;
-    return maker < 0 ? -1 : joint_.tape.entries[static_cast<size_t>(maker)].loc;
+    const int maker = joint_.tape.tensors[id].producer;
+    return maker < 0 ? -1 : joint_.tape.entries[maker].loc;
   }
 
   /// The tensor that stands for `id` in this part.
@@ -324,8 +324,8 @@ class Border {
     bool given = false, for_pass = false;
     int64_t bytes = 0;
   };
-  const TensorInfo& info(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)]; }
-  Uses& uses(TensorId id) { return uses_[static_cast<size_t>(info(id).storage)]; }
+  const TensorInfo& info(TensorId id) const { return tape_.tensors[id]; }
+  Uses& uses(TensorId id) { return uses_[info(id).storage]; }
   const Entry& passed() const { return tape_.entries[passes_[next_ - 1].end - 1]; }
 
   void note(size_t i) {
@@ -338,7 +338,7 @@ class Border {
     });
     for_each_tensor(entry.results, [&](TensorId id) {
       Uses& here = uses(id);
-      made_[static_cast<size_t>(id)] = std::min(made_[static_cast<size_t>(id)], i);
+      made_[id] = std::min(made_[id], i);
       here.made = std::min(here.made, i);
       here.last = std::max(here.last, i);
       here.bytes = std::max(here.bytes, static_cast<int64_t>(bytes_reached(info(id))));
@@ -378,7 +378,7 @@ class Border {
     const Uses& u = uses(id);
     return !u.given && !u.for_pass && u.made < border_ && !made_behind(id);
   }
-  bool made_behind(TensorId id) const { return made_[static_cast<size_t>(id)] >= border_; }
+  bool made_behind(TensorId id) const { return made_[id] >= border_; }
 
   /// What autocast makes of parameters for one part of a batch does not wait for the next one, which finds
   /// the parameter where it was.
@@ -418,7 +418,7 @@ class Border {
           if (at != renamed_.end())
             id = at->second;
           else if (moved != moved_.end())
-            tape_.tensors[static_cast<size_t>(id)].storage = moved->second;  // a view of it
+            tape_.tensors[id].storage = moved->second;  // a view of it
         }
     }
   }
@@ -496,12 +496,10 @@ class Sparing {
   bool reads_from_before(size_t before) {
     std::vector<bool> made(tape_.tensors.size());
     for (size_t i = 0; i < before; ++i)
-      for_each_tensor(tape_.entries[i].results, [&](TensorId id) {
-        made[static_cast<size_t>(id)] = tape_.tensors[static_cast<size_t>(id)].input < 0;
-      });
+      for_each_tensor(tape_.entries[i].results, [&](TensorId id) { made[id] = tape_.tensors[id].input < 0; });
     bool any = false;
     for (size_t i = pass().begin; i < pass().end; ++i)
-      for_each_tensor(tape_.entries[i].args, [&](TensorId id) { any |= made[static_cast<size_t>(id)]; });
+      for_each_tensor(tape_.entries[i].args, [&](TensorId id) { any |= made[id]; });
     return any;
   }
 
@@ -510,7 +508,7 @@ class Sparing {
     Tape made = record::tensors_alone(tape_);
     for (TensorId id : tape_.inputs) record::add_input(made, id);
     for (const Entry& entry : tape_.entries) record::add_entry(made, entry);
-    for (TensorId id : taken_back_) made.tensors[static_cast<size_t>(id)].producer = -1;
+    for (TensorId id : taken_back_) made.tensors[id].producer = -1;
     tape_ = std::move(made);
   }
 

@@ -42,13 +42,13 @@ void take_sizes(TensorInfo& info, TensorId id, const Assignment& values) {
 }  // namespace
 
 Trial::Trial(const record::Tape& recorded, Assignment given) : run(recorded), values(std::move(given)) {
-  for (TensorId id : run.inputs) take_sizes(run.tensors[static_cast<size_t>(id)], id, values);
+  for (TensorId id : run.inputs) take_sizes(run.tensors[id], id, values);
 }
 
 int64_t Trial::value_of(Sym number) const {
   return evaluate(number, [&](const SymNode& symbol) -> int64_t {
     if (const int id = tensor_of_size(symbol); id >= 0) {
-      const TensorInfo& info = run.tensors[static_cast<size_t>(id)];
+      const TensorInfo& info = run.tensors[id];
       const auto dim = static_cast<size_t>(symbol.what.part);
       return dim < kStrideBit ? info.sizes[dim] : info.strides[dim - kStrideBit];
     }
@@ -59,7 +59,7 @@ int64_t Trial::value_of(Sym number) const {
 }
 
 void Trial::learn(TensorId id, const at::Tensor& made, TensorInfo& info) {
-  for (TensorInfo* each : {&run.tensors[static_cast<size_t>(id)], &info}) {
+  for (TensorInfo* each : {&run.tensors[id], &info}) {
     each->sizes = Dims(made.sizes().begin(), made.sizes().end());
     each->strides = Dims(made.strides().begin(), made.strides().end());
     each->offset = made.storage_offset();
@@ -67,7 +67,7 @@ void Trial::learn(TensorId id, const at::Tensor& made, TensorInfo& info) {
 }
 
 std::optional<Dims> Trial::strides_of(TensorId id, at::IntArrayRef sizes) const {
-  const TensorInfo& was = run.tensors[static_cast<size_t>(id)];
+  const TensorInfo& was = run.tensors[id];
   if (was.sizes.size() != sizes.size()) return std::nullopt;
   const auto nesting = nesting_of(was.sizes, was.strides);
   if (!nesting || !nesting->is_tight()) return std::nullopt;

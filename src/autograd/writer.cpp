@@ -94,7 +94,7 @@ std::vector<size_t> bytes_by_storage(const Tape& run) {
   for (const TensorInfo& info : run.tensors) {
     if (info.storage < 0) continue;
     bytes.resize(std::max(bytes.size(), static_cast<size_t>(info.storage) + 1));
-    size_t& known = bytes[static_cast<size_t>(info.storage)];
+    size_t& known = bytes[info.storage];
     known = std::max(known, bytes_reached(info));
   }
   return bytes;
@@ -129,7 +129,7 @@ Writer::Writer(const Tape& run, Joint& joint, Trial* trial)
 
 void Writer::refuse(const std::string& why) const {
   if (loc_ < 0) throw_unsupported(why);
-  const record::SourceLine& line = run_.locs[static_cast<size_t>(loc_)];
+  const record::SourceLine& line = run_.locs[loc_];
   throw_unsupported(why, " (", line.file, ":", line.line, ")");
 }
 
@@ -137,10 +137,9 @@ void check_inference(const Tape& run, const std::vector<TensorId>& wanted) {
   std::set<int> made;  // storages
   for (const Entry& entry : run.entries)
     if (entry.inference_mode)
-      for_each_tensor(entry.results,
-                      [&](TensorId id) { made.insert(run.tensors[static_cast<size_t>(id)].storage); });
+      for_each_tensor(entry.results, [&](TensorId id) { made.insert(run.tensors[id].storage); });
   for (TensorId id : wanted)
-    if (id >= 0 && made.contains(run.tensors[static_cast<size_t>(id)].storage))
+    if (id >= 0 && made.contains(run.tensors[id].storage))
       throw_unsupported("a tensor of inference mode, beside what gradients are wanted of");
 }
 
@@ -155,10 +154,9 @@ int Writer::number_of(const c10::Storage& storage) {
 
 const c10::Storage& Writer::storage_of_run(int storage) {
   const auto at = now_.find(storage);
-  const int number =
-      at != now_.end() ? at->second : number_of(make_storage(bytes_in_run_[static_cast<size_t>(storage)]));
+  const int number = at != now_.end() ? at->second : number_of(make_storage(bytes_in_run_[storage]));
   match_storages(storage, number);
-  return storages_[static_cast<size_t>(number)];
+  return storages_[number];
 }
 
 TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout& place,
@@ -176,11 +174,11 @@ TensorId Writer::add(at::ScalarType dtype, c10::Device device, const FakeLayout&
 }
 
 at::Tensor Writer::recorded_fake(TensorId id) {
-  const TensorInfo& info = run_.tensors[static_cast<size_t>(id)];
+  const TensorInfo& info = run_.tensors[id];
   if (!info.plain || info.zero || info.is_noted()) refuse("a tensor that is not plain strided memory");
   if (info.data_sized) refuse("gradients of tensors as large as their data say");
   const c10::Storage& storage = storage_of_run(info.storage);
-  TensorInfo& known = joint_.tape.tensors[static_cast<size_t>(id)];
+  TensorInfo& known = joint_.tape.tensors[id];
   known.storage = number_of(storage);
   if (info.input < 0) known.producer = static_cast<int>(joint_.tape.entries.size());
   return make_fake(storage, info.dtype, info.device, place_of(info), id);
@@ -197,7 +195,7 @@ at::Tensor Writer::tangent(const at::Tensor& t) {
   const FakeLayout place{t.sizes(), strides, 0};
   const c10::Storage storage = make_storage(static_cast<size_t>(t.numel()) * t.element_size());
   const TensorId id = add(t.scalar_type(), t.device(), place, storage);
-  TensorInfo& info = joint_.tape.tensors[static_cast<size_t>(id)];
+  TensorInfo& info = joint_.tape.tensors[id];
   info.producer = -1;
   info.input = static_cast<int>(joint_.tape.inputs.size());
   joint_.tape.inputs.push_back(id);
@@ -236,7 +234,7 @@ void Writer::end(size_t index, const Stack& results) {
   for_tensors(results, [&](const at::Tensor& t) {
     const TensorId id = from < recorded.size() ? recorded[from] : -1;
     ++from;
-    if (id >= 0 && run_.tensors[static_cast<size_t>(id)].producer == static_cast<int>(index)) match(id, t);
+    if (id >= 0 && run_.tensors[id].producer == static_cast<int>(index)) match(id, t);
   });
 }
 
@@ -267,11 +265,11 @@ std::string Writer::last_operator() const {
 
 /// The tensor of the run is what was made for it.
 void Writer::match(TensorId recorded, const at::Tensor& made) {
-  const TensorInfo& info = run_.tensors[static_cast<size_t>(recorded)];
+  const TensorInfo& info = run_.tensors[recorded];
   const Fake* fake = as_fake(made);
   if (!fake || !info.plain) refuse("a result that is no plain tensor");
   if (trial_)
-    trial_->learn(recorded, made, joint_.tape.tensors[static_cast<size_t>(recorded)]);
+    trial_->learn(recorded, made, joint_.tape.tensors[recorded]);
   else if (!lies_as(info, made) && !take_recorded_layout(info, made))
     refuse(detail::concat("a result is ", made.toString(), made.sizes(), " by ", made.strides(), " (",
                           last_operator(), "), and was ", c10::toString(info.dtype),
@@ -293,8 +291,7 @@ TensorId Writer::renamed(TensorId id) const {
 void Writer::finish() {
   Tape& tape = joint_.tape;
   for (const auto& [made, recorded] : renamed_) {
-    TensorInfo &from = tape.tensors[static_cast<size_t>(made)],
-               &to = tape.tensors[static_cast<size_t>(recorded)];
+    TensorInfo &from = tape.tensors[made], &to = tape.tensors[recorded];
     to.producer = std::exchange(from.producer, -1);
     to.storage = from.storage;
   }
@@ -444,15 +441,14 @@ Stack Writer::as_rules_say(const Entry& entry, const Stack& arguments) {
     return {};  // a check, or a write: no rule is needed, and some would look at data
   if (!gives_back(*entry.facts)) return described(entry, arguments);
   Stack results;
-  for (const auto& [result, argument] : entry.facts->handed_back)
-    results.push_back(arguments[static_cast<size_t>(argument)]);
+  for (const auto& [result, argument] : entry.facts->handed_back) results.push_back(arguments[argument]);
   return results;
 }
 
 /// The same of what a composite operator gives.
 bool Writer::take_recorded_layout(const TensorInfo& info, const at::Tensor& made) {
   Fake* fake = as_fake(made);
-  TensorInfo& written = joint_.tape.tensors[static_cast<size_t>(fake->id)];
+  TensorInfo& written = joint_.tape.tensors[fake->id];
   const auto of_its_memory = std::ranges::count(joint_.tape.tensors, written.storage, &TensorInfo::storage);
   if (fake->id < static_cast<TensorId>(run_.tensors.size()) || of_its_memory != 1) return false;
   if (info.dtype != written.dtype || info.device != written.device || info.sizes != written.sizes ||
@@ -489,7 +485,7 @@ void Writer::lay_as_recorded(const Entry& recorded, const Stack& results, const 
     const auto strides = trial_->strides_of(id, t.sizes());
     if (!strides) return;
     as_fake(t)->set_sizes_and_strides(t.sizes(), *strides, 0);
-    joint_.tape.tensors[static_cast<size_t>(as_fake(t)->id)].strides = *strides;
+    joint_.tape.tensors[as_fake(t)->id].strides = *strides;
   });
 }
 

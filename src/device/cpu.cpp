@@ -40,7 +40,7 @@ class CpuCode final : public DeviceCode {
     under_way_ = started([compilation] { return compilation->finish(); });
   }
 
-  const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
+  const KernelFacts& facts(int kernel) const override { return facts_[kernel]; }
   bool finish() override {
     if (under_way_.valid()) code_ = under_way_.get();
     return code_.module->from_cache();
@@ -55,7 +55,7 @@ class CpuCode final : public DeviceCode {
   }
 
   void reserve(int kernel, Queue& queue, const int64_t*) const override {
-    const int64_t bytes = code_.kernels[static_cast<size_t>(kernel)].scratch_bytes;
+    const int64_t bytes = code_.kernels[kernel].scratch_bytes;
     at::Tensor& scratch = static_cast<CpuQueue&>(queue).scratch;
     if (bytes > 0 && (!scratch.defined() || scratch.numel() < bytes))
       scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte));
@@ -63,14 +63,14 @@ class CpuCode final : public DeviceCode {
 
   void pack(int kernel, Queue&, const void* weights, const std::vector<int64_t>& strides,
             void* packed) const override {
-    const auto& item = *code_.contractions[static_cast<size_t>(kernel)];
+    const auto& item = *code_.contractions[kernel];
     codegen::cpu::gemm::pack_weights(item.contraction, item.schedule, weights, strides,
                                      static_cast<float*>(packed));
   }
 
  private:
   void run(int kernel, Queue& queue, const Launch& l) const {
-    const codegen::cpu::CompiledKernel& k = code_.kernels[static_cast<size_t>(kernel)];
+    const codegen::cpu::CompiledKernel& k = code_.kernels[kernel];
     if (k.reports) l.pointers.push_back(&static_cast<CpuQueue&>(queue).report);
     if (k.scratch_bytes > 0) {
       reserve(kernel, queue, l.extents);

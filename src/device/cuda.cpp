@@ -219,7 +219,7 @@ class CudaCode final : public DeviceCode {
     });
     std::vector<char> in_list(plan.kernels.size()), listed;
     for (const loops::Step& s : plan.steps)
-      if (s.list >= 0) in_list[static_cast<size_t>(s.kernel)] = 1;
+      if (s.list >= 0) in_list[s.kernel] = 1;
     std::vector<loops::Kernel> kernels;
     for (size_t i = 0; i < ours.size(); ++i) {
       if (!ours[i]) continue;
@@ -254,12 +254,12 @@ class CudaCode final : public DeviceCode {
     return from_cache_ = code.from_cache;
   }
 
-  const KernelFacts& facts(int kernel) const override { return facts_[static_cast<size_t>(kernel)]; }
+  const KernelFacts& facts(int kernel) const override { return facts_[kernel]; }
 
   void launch(int kernel, Queue& queue, const Launch& l) const override {
     auto& q = static_cast<CudaQueue&>(queue);
     const auto* buffers = reinterpret_cast<const driver::CUdeviceptr*>(l.pointers.data());
-    CudaKernel& code = *kernels_[static_cast<size_t>(kernel)];
+    CudaKernel& code = *kernels_[kernel];
     const LoadedKernel& usual = code.loaded(q.context(), true);
     const bool fits = usual.fits(l.extents, buffers);
     const LoadedKernel& loaded = fits ? usual : code.loaded(q.context(), false);
@@ -281,7 +281,7 @@ class CudaCode final : public DeviceCode {
     std::vector<int64_t> scratch;
     int64_t bytes = 0;
     for (const OfList& one : list) {
-      const LoadedKernel& usual = kernels_[static_cast<size_t>(one.kernel)]->loaded(q.context(), true);
+      const LoadedKernel& usual = kernels_[one.kernel]->loaded(q.context(), true);
       const auto* buffers = reinterpret_cast<const driver::CUdeviceptr*>(one.launch.pointers.data());
       if (!usual.is_listed() || !usual.fits(one.launch.extents, buffers)) {
         launch(one.kernel, queue, one.launch);

@@ -39,8 +39,8 @@ class Shortener {
       nodes_.push_back(n.get());
     }
   }
-  int node_of(const Value* v) const { return node_of_[static_cast<size_t>(v->id)]; }
-  const Node& node(int i) const { return *nodes_[static_cast<size_t>(i)]; }
+  int node_of(const Value* v) const { return node_of_[v->id]; }
+  const Node& node(int i) const { return *nodes_[i]; }
   int copy_of(int node) const { return (node - first_) / period_; }
 
   // ---- where the copies are ----
@@ -78,9 +78,7 @@ class Shortener {
     if (x == y) return true;
     const int from = node_of(x), to = node_of(y);
     if (from >= 0) return to == from + period && x->index == y->index;
-    return to < 0 &&
-           g_.inputs[static_cast<size_t>(x->index)].kind == g_.inputs[static_cast<size_t>(y->index)].kind &&
-           x->type == y->type;
+    return to < 0 && g_.inputs[x->index].kind == g_.inputs[y->index].kind && x->type == y->type;
   }
 
   bool find() {
@@ -116,8 +114,7 @@ class Shortener {
         if (!n.operands[k]->def && !read_input(offset, k, shared)) return false;
       if (n.op != Op::extern_call) continue;
       for (int c = 0; c < copies_; ++c)
-        out_.calls[static_cast<size_t>(c)].push_back(
-            static_cast<int>(node(first_ + c * period_ + offset).attr<int64_t>("call")));
+        out_.calls[c].push_back(static_cast<int>(node(first_ + c * period_ + offset).attr<int64_t>("call")));
     }
     return true;
   }
@@ -127,17 +124,17 @@ class Shortener {
     if (of(1) == own) {
       for (int c = 2; c < copies_; ++c)
         if (of(c) != own) return false;
-      shared[static_cast<size_t>(own)] = 1;
-      return place_[static_cast<size_t>(own)].first < 0;
+      shared[own] = 1;
+      return place_[own].first < 0;
     }
-    const bool known = place_[static_cast<size_t>(own)].first >= 0;
-    const int k = known ? place_[static_cast<size_t>(own)].second : static_cast<int>(out_.inputs[0].size());
+    const bool known = place_[own].first >= 0;
+    const int k = known ? place_[own].second : static_cast<int>(out_.inputs[0].size());
     for (int c = 0; c < copies_; ++c) {
       const auto input = static_cast<size_t>(of(c));
       if (known ? place_[input] != std::pair(c, k) : shared[input] || place_[input].first >= 0) return false;
       if (known) continue;
       place_[input] = {c, k};
-      out_.inputs[static_cast<size_t>(c)].push_back(of(c));
+      out_.inputs[c].push_back(of(c));
     }
     return true;
   }
@@ -153,12 +150,12 @@ class Shortener {
       const Output& o = g_.outputs[i];
       if (o.write_to >= 0) own_write_.push_back(o.write_to);
       const int at = node_of(o.value);
-      if (at < 0 && place_[static_cast<size_t>(o.value->index)].first >= 0) return false;
+      if (at < 0 && place_[o.value->index].first >= 0) return false;
       if (at < first_ || at >= end_) continue;
       Spot spot{(at - first_) % period_, o.value->index, times[o.value]++};
       auto& list = found[spot];
       list.resize(static_cast<size_t>(copies_), -1);
-      list[static_cast<size_t>(copy_of(at))] = static_cast<int>(i);
+      list[copy_of(at)] = static_cast<int>(i);
     }
     for (const auto& [spot, list] : found) {
       const auto missing = std::count(list.begin(), list.end(), -1);
@@ -168,19 +165,18 @@ class Shortener {
     }
     // An input of a copy's own that something else writes to is none of its own.
     for (int input : own_write_)
-      if (place_[static_cast<size_t>(input)].first >= 0) return false;
+      if (place_[input].first >= 0) return false;
     return true;
   }
   bool writes_alike(const std::vector<int>& list) {
-    auto target = [&](size_t c) { return g_.outputs[static_cast<size_t>(list[c])].write_to; };
+    auto target = [&](size_t c) { return g_.outputs[list[c]].write_to; };
     if (target(0) < 0) {
       for (size_t c = 1; c < list.size(); ++c)
         if (target(c) >= 0) return false;
       return true;
     }
     for (size_t c = 0; c < list.size(); ++c) {
-      if (target(c) < 0 || place_[static_cast<size_t>(target(c))] !=
-                               std::pair(static_cast<int>(c), place_[static_cast<size_t>(target(0))].second))
+      if (target(c) < 0 || place_[target(c)] != std::pair(static_cast<int>(c), place_[target(0)].second))
         return false;
       std::erase(own_write_, target(c));
     }
@@ -196,7 +192,7 @@ class Shortener {
       }
     auto outside = [&](int i) {
       for (const Value* v : node(i).operands) {
-        if (!v->def && place_[static_cast<size_t>(v->index)].first >= 0) return false;
+        if (!v->def && place_[v->index].first >= 0) return false;
         const int at = node_of(v);
         if (at >= first_ && at < end_ - 2 * period_) return false;
       }
@@ -219,8 +215,8 @@ class Shortener {
     const int cut = first_ + kept * period_, missing = end_ - cut;
     auto value = [&](const Value* v) {
       const int at = node_of(v);
-      if (at < 0) return g->inputs[static_cast<size_t>(v->index)].value.get();
-      return made[static_cast<size_t>(at >= cut && at < end_ ? at - missing : at)]->out(v->index);
+      if (at < 0) return g->inputs[v->index].value.get();
+      return made[at >= cut && at < end_ ? at - missing : at]->out(v->index);
     };
     for (int i = 0; i < static_cast<int>(nodes_.size()); ++i) {
       if (i >= cut && i < end_) continue;
@@ -229,12 +225,11 @@ class Shortener {
       for (const Value* v : n.operands) operands.push_back(value(v));
       std::vector<Type> types;
       for (const auto& v : n.outputs) types.push_back(v->type);
-      made[static_cast<size_t>(i)] =
-          g->make_typed(n.op, std::move(operands), n.attrs, std::move(types), n.loc);
+      made[i] = g->make_typed(n.op, std::move(operands), n.attrs, std::move(types), n.loc);
     }
     std::vector<char> dropped(g_.outputs.size(), 0);
     for (auto c = static_cast<size_t>(kept); c < out_.outputs.size(); ++c)
-      for (int o : out_.outputs[c]) dropped[static_cast<size_t>(o)] = 1;
+      for (int o : out_.outputs[c]) dropped[o] = 1;
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       if (dropped[i]) continue;
       g->outputs.push_back({value(g_.outputs[i].value), g_.outputs[i].write_to});

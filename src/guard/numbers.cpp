@@ -37,7 +37,7 @@ std::string sign(int kind) {
 
 PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
   ShortVector<PyObject*, 8> args;
-  for (int arg : step.args) args.push_back(values[static_cast<size_t>(arg)].get());
+  for (int arg : step.args) args.push_back(values[arg].get());
   return PyObject_Vectorcall(step.object.get(), args.data(), args.size(), nullptr);
 }
 
@@ -45,14 +45,14 @@ PyObject* call(const NumberStep& step, const std::vector<PyRef>& values) {
 
 Phase Numbers::phase_of(const NumberStep& step) const {
   Phase phase = is_of_output(step) ? Phase::late : step.phase;
-  for (int arg : step.args) phase = std::max(phase, steps[static_cast<size_t>(arg)].phase);
+  for (int arg : step.args) phase = std::max(phase, steps[arg].phase);
   return phase;
 }
 
 bool Numbers::draws(const NumberStep& step) const {
   return step.op == NumberOp::call && step.phase == Phase::early &&
          std::all_of(step.args.begin(), step.args.end(),
-                     [&](int arg) { return steps[static_cast<size_t>(arg)].phase == Phase::check; });
+                     [&](int arg) { return steps[arg].phase == Phase::check; });
 }
 
 int Numbers::add(NumberStep step) {
@@ -65,7 +65,7 @@ namespace {
 
 /// New; null with an exception.
 PyObject* compute_step(const NumberStep& step, const std::vector<PyRef>& values) {
-  auto arg = [&](size_t i) { return values[static_cast<size_t>(step.args[i])].get(); };
+  auto arg = [&](size_t i) { return values[step.args[i]].get(); };
   switch (step.op) {
     case NumberOp::source:
     case NumberOp::size:
@@ -127,14 +127,14 @@ bool Numbers::compute(const std::vector<PyObject*>& registers,
 
 const NumberFact* Numbers::broken(const std::vector<PyRef>& values) const {
   for (const NumberFact& fact : facts)
-    if (!same_leaf(values[static_cast<size_t>(fact.step)].get(), fact.value.get())) return &fact;
+    if (!same_leaf(values[fact.step].get(), fact.value.get())) return &fact;
   return nullptr;
 }
 
 std::string Numbers::text(int at, const std::function<std::string(int)>& source) const {
-  const NumberStep& step = steps[static_cast<size_t>(at)];
+  const NumberStep& step = steps[at];
   auto arg = [&](size_t i) {
-    const NumberStep& inner = steps[static_cast<size_t>(step.args[i])];
+    const NumberStep& inner = steps[step.args[i]];
     std::string s = text(step.args[i], source);
     return inner.op == NumberOp::binary || inner.op == NumberOp::compare ? "(" + s + ")" : s;
   };
@@ -178,7 +178,7 @@ Generators::Generators(const Numbers& numbers, const std::vector<PyRef>& values)
     if (!numbers.draws(step)) continue;
     PyObject* generator =
         PyCFunction_Check(step.object.get()) ? PyCFunction_GET_SELF(step.object.get()) : nullptr;
-    if (!step.args.empty()) generator = values[static_cast<size_t>(step.args[0])].get();
+    if (!step.args.empty()) generator = values[step.args[0]].get();
     const bool known = std::any_of(states_.begin(), states_.end(),
                                    [&](const auto& each) { return each.first.get() == generator; });
     if (!generator || known) continue;

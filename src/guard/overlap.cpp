@@ -41,7 +41,7 @@ class Furthest {
 void Overlap::expect(std::vector<uint32_t> family, const std::vector<int>& written) {
   family_ = std::move(family);
   written_.assign(family_.size(), 0);
-  for (int slot : written) written_[static_cast<size_t>(slot)] = 1;
+  for (int slot : written) written_[slot] = 1;
   any_written_ = !written.empty();
   order_.resize(family_.size());
   std::iota(order_.begin(), order_.end(), 0);

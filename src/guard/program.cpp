@@ -121,10 +121,10 @@ bool Program::walk_group(const Group& group, PyObject* top, Memory& memory, std:
 void Program::use(Group& group, Memory& memory) {
   if (group.in_use == &memory && !group.walked && memory.made.empty() && memory.grads.empty()) return;
   for (auto& [slot, tensor] : memory.tensors) {
-    tensor_objects_[static_cast<size_t>(slot)] = tensor;
-    impls_[static_cast<size_t>(slot)] = tensor_impl(tensor);
+    tensor_objects_[slot] = tensor;
+    impls_[slot] = tensor_impl(tensor);
   }
-  for (auto& [reg, object] : memory.objects) objects_[static_cast<size_t>(reg)] = object;
+  for (auto& [reg, object] : memory.objects) objects_[reg] = object;
   group.in_use = &memory;
 }
 
@@ -162,8 +162,8 @@ void Program::choose_anew(std::vector<PyRef>& gone) {
     group->scratch.forget(gone);
     group->in_use = nullptr;
     for (int slot : group->slots) {
-      tensor_objects_[static_cast<size_t>(slot)] = nullptr;
-      impls_[static_cast<size_t>(slot)] = nullptr;
+      tensor_objects_[slot] = nullptr;
+      impls_[slot] = nullptr;
     }
   }
 }
@@ -172,7 +172,7 @@ void Program::choose_anew(std::vector<PyRef>& gone) {
 bool Program::choose(const std::vector<PyRef>& numbers, std::string* why) {
   for (auto& group : chosen_) {
     if (group->in_use || static_cast<size_t>(group->step) >= numbers.size()) continue;
-    PyObject* object = numbers[static_cast<size_t>(group->step)].get();
+    PyObject* object = numbers[group->step].get();
     if (!walk_group(*group, object, group->scratch, why)) return false;
     use(*group, group->scratch);
   }
@@ -253,7 +253,7 @@ std::string Program::explain_failure(PyObject* const* roots, size_t nroots) {
     slot = behind ? tensors_.first_difference(tensor_objects_.data(), impls_.data()) : -1;
   }
   if (slot < 0) return check_sizes(impls_.data(), numbers, &why) ? "" : why;
-  return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[static_cast<size_t>(slot)]);
+  return place_of(slot) + " is " + tensors_.explain(slot, tensor_objects_[slot]);
 }
 
 bool Program::differs_in_class(PyObject* const* roots, size_t nroots) {
@@ -315,8 +315,8 @@ std::optional<int64_t> Program::value_of(Sym size, c10::TensorImpl* const* tenso
                                          const std::vector<PyRef>& numbers) const {
   auto number = [&](int step) {
     int64_t value = -1;
-    if (step >= 0 && static_cast<size_t>(step) < numbers.size() && numbers[static_cast<size_t>(step)])
-      symbol_value(numbers[static_cast<size_t>(step)].get(), &value);
+    if (step >= 0 && static_cast<size_t>(step) < numbers.size() && numbers[step])
+      symbol_value(numbers[step].get(), &value);
     return value;
   };
   auto value = [&](size_t place) {
@@ -365,19 +365,18 @@ bool Program::check_numbers(std::vector<PyRef>& numbers, std::string* why) {
   if (!compute_numbers(numbers, why)) return false;
   for (const SymbolRow& s : symbols_) {
     int64_t ignored;
-    if (s.from != SymbolRow::From::number ||
-        numbers_.steps[static_cast<size_t>(s.dim)].phase != Phase::check ||
-        symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &ignored))
+    if (s.from != SymbolRow::From::number || numbers_.steps[s.dim].phase != Phase::check ||
+        symbol_value(numbers[s.dim].get(), &ignored))
       continue;
     if (why)
       *why = text_of(s.dim) + " is an int below 2**31 and not negative (now " +
-             short_repr(numbers[static_cast<size_t>(s.dim)].get()) + ")";
+             short_repr(numbers[s.dim].get()) + ")";
     return false;
   }
   const NumberFact* broken = numbers_.broken(numbers);
   if (broken && why)
     *why = text_of(broken->step) + " == " + short_repr(broken->value.get()) + " (now " +
-           short_repr(numbers[static_cast<size_t>(broken->step)].get()) + ")" + because_of(broken->where);
+           short_repr(numbers[broken->step].get()) + ")" + because_of(broken->where);
   return !broken;
 }
 

@@ -99,7 +99,7 @@ class Program {
 
   size_t tensor_count() const { return tensors_.size(); }
   /// What the last check that held found there, by address: it may be gone by now.
-  const c10::TensorImpl* last_found(int slot) const { return impls_[static_cast<size_t>(slot)]; }
+  const c10::TensorImpl* last_found(int slot) const { return impls_[slot]; }
   /// May it be found there?
   bool takes(int slot, PyObject* tensor) const { return tensors_.size_differences(slot, tensor) == 0; }
   /// How often a check had to take the slow way, for tests.

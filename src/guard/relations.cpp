@@ -10,7 +10,7 @@ namespace {
 /// Two places of `apart` that hold one object; nulls: there are none.
 std::pair<const Source*, const Source*> same_in(const Apart& apart, const std::vector<PyObject*>& objects) {
   using Place = std::pair<PyObject*, const Source*>;
-  auto place = [&](const Source* s) { return Place(objects[static_cast<size_t>(s->reg)], s); };
+  auto place = [&](const Source* s) { return Place(objects[s->reg], s); };
   auto before = [](const Place& a, const Place& b) { return a.first < b.first; };
   std::vector<Place> each;
   each.reserve(apart.each.size());
@@ -36,8 +36,7 @@ bool Relations::hold(const std::vector<PyObject*>& objects, const std::vector<st
     return false;
   };
   for (const Alias& alias : aliases) {
-    const bool same =
-        objects[static_cast<size_t>(alias.a->reg)] == objects[static_cast<size_t>(alias.b->reg)];
+    const bool same = objects[alias.a->reg] == objects[alias.b->reg];
     if (same != alias.same) return fail(alias.a, alias.same, alias.b);
   }
   for (const Apart* each : apart)

@@ -62,7 +62,7 @@ class ReadSources {
   }
 
  private:
-  Source* known() { return sources_[static_cast<size_t>(in_.below(sources_.size()))]; }
+  Source* known() { return sources_[in_.below(sources_.size())]; }
   std::vector<Source*> places() {
     std::vector<Source*> out;
     in_.list([&] { out.push_back(known()); });
@@ -86,7 +86,7 @@ class ReadSources {
     else if (access == Access::chosen)
       made = tree_->chosen(static_cast<int>(index), key.get(), start.get());
     else if (parent >= 0)
-      made = tree_->child(sources_[static_cast<size_t>(parent)], access, key.get(), index, start.get());
+      made = tree_->child(sources_[parent], access, key.get(), index, start.get());
     else
       ArchiveReader::fail();
     made->is_whole = is_whole;
@@ -105,7 +105,7 @@ class ReadSources {
       if (!value || !Py_IS_TYPE(value.get(), &PyMethodDescr_Type)) ArchiveReader::fail();
       number = reinterpret_cast<Py_ssize_t>(reinterpret_cast<PyMethodDescrObject*>(value.get())->d_method);
     }
-    source->assume(check, value.get(), number, other < 0 ? nullptr : sources_[static_cast<size_t>(other)]);
+    source->assume(check, value.get(), number, other < 0 ? nullptr : sources_[other]);
   }
 
   ArchiveReader& in_;

@@ -95,14 +95,13 @@ TensorFacts facts_of(const c10::TensorImpl& impl) {
 bool lies_in_order(const TensorFacts& facts, at::IntArrayRef sizes, at::IntArrayRef strides) {
   int64_t run = 1;
   for (int d : facts.order) {
-    const int64_t stride = strides[static_cast<size_t>(d)];
+    const int64_t stride = strides[d];
     if (!(facts.gaps >> d & 1)) {
       if (stride != run) return false;
-    } else if (stride <= run ||
-               (stride != facts.strides[static_cast<size_t>(d)] && !(facts.free >> (d + kStrideBit) & 1))) {
+    } else if (stride <= run || (stride != facts.strides[d] && !(facts.free >> (d + kStrideBit) & 1))) {
       return false;
     }
-    run = stride * std::max<int64_t>(sizes[static_cast<size_t>(d)], 1);
+    run = stride * std::max<int64_t>(sizes[d], 1);
   }
   for (size_t d = 0; facts.apart && d < strides.size(); ++d)
     if ((facts.apart >> d & 1) && strides[d] != facts.strides[d]) return false;
@@ -311,7 +310,7 @@ int TensorTable::add(PyObject* tensor) {
   if (storage) {
     if (const int* first = data_->first_of.find(storage)) {
       facts.shares_with = *first;
-      facts.distance = offset - data_->offsets[static_cast<size_t>(*first)];
+      facts.distance = offset - data_->offsets[*first];
       data_->sharing.push_back(slot);
     } else {
       data_->first_of[storage] = slot;
@@ -324,7 +323,7 @@ int TensorTable::add(PyObject* tensor) {
 }
 
 bool TensorTable::set_free(int slot, uint64_t dims) {
-  TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
+  TensorFacts& facts = data_->facts[slot];
   auto nesting = nesting_of(facts.sizes, facts.strides);
   if (!nesting) return false;
   facts.order = std::move(nesting->order);
@@ -334,10 +333,10 @@ bool TensorTable::set_free(int slot, uint64_t dims) {
   return true;
 }
 
-void TensorTable::set_chosen(int slot) { data_->facts[static_cast<size_t>(slot)].is_chosen = true; }
+void TensorTable::set_chosen(int slot) { data_->facts[slot].is_chosen = true; }
 
 std::optional<uint64_t> TensorTable::size_differences(int slot, PyObject* tensor) const {
-  const TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
+  const TensorFacts& facts = data_->facts[slot];
   const c10::TensorImpl& impl = *tensor_impl(tensor);
   const TensorFacts now = facts_of(impl);
   if (now.keys != facts.keys || now.dtype != facts.dtype || now.device != facts.device ||
@@ -365,8 +364,8 @@ void TensorTable::fix_offsets() { data_->fixed_offsets = true; }
 
 void TensorTable::forget_sharing(const std::vector<bool>& matters) {
   std::erase_if(data_->sharing, [&](int slot) {
-    TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
-    if (matters[static_cast<size_t>(slot)] || matters[static_cast<size_t>(facts.shares_with)]) return false;
+    TensorFacts& facts = data_->facts[slot];
+    if (matters[slot] || matters[facts.shares_with]) return false;
     facts.shares_with = -1;
     facts.distance = 0;
     return true;
@@ -386,7 +385,7 @@ int TensorTable::first_difference(PyObject* const* objects, c10::TensorImpl** im
   for (size_t i = 0; data.fixed_offsets && i < data.facts.size(); ++i)
     if (has_sizes(*impls[i]) && impls[i]->storage_offset() != data.offsets[i]) return static_cast<int>(i);
   for (int slot : data.sharing) {
-    const TensorFacts& facts = data.facts[static_cast<size_t>(slot)];
+    const TensorFacts& facts = data.facts[slot];
     const c10::TensorImpl &a = *impls[slot], &b = *impls[facts.shares_with];
     if (storage_of(a) != storage_of(b) || a.storage_offset() - b.storage_offset() != facts.distance)
       return slot;
@@ -412,10 +411,9 @@ std::string TensorTable::explain(int slot, PyObject* tensor) const {
 }
 
 std::string TensorTable::describe(int slot) const {
-  const TensorFacts& facts = data_->facts[static_cast<size_t>(slot)];
+  const TensorFacts& facts = data_->facts[slot];
   std::string text = text_of(facts);
-  if (data_->fixed_offsets)
-    text += " at element " + std::to_string(data_->offsets[static_cast<size_t>(slot)]);
+  if (data_->fixed_offsets) text += " at element " + std::to_string(data_->offsets[slot]);
   if (facts.shares_with >= 0) text += ", sharing memory with input " + std::to_string(facts.shares_with);
   return text;
 }
@@ -468,8 +466,7 @@ TensorTable TensorTable::read(ArchiveReader& in) {
   });
   if (data.offsets.size() != data.facts.size()) ArchiveReader::fail();
   for (int slot : data.sharing)
-    if (slot < 0 || slot >= static_cast<int>(data.facts.size()) ||
-        data.facts[static_cast<size_t>(slot)].shares_with < 0)
+    if (slot < 0 || slot >= static_cast<int>(data.facts.size()) || data.facts[slot].shares_with < 0)
       ArchiveReader::fail();
   return table;
 }

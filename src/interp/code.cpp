@@ -126,7 +126,7 @@ std::unique_ptr<Code> decode(PyCodeObject* code) {
 bool Code::handles_at(int pc) const {
   const ExceptionRange* range = find_handler(pc);
   while (range) {
-    const std::string_view first = opcode_name(instrs[static_cast<size_t>(range->target)].op);
+    const std::string_view first = opcode_name(instrs[range->target].op);
     if (first != "CALL_INTRINSIC_1" && first != "CLEANUP_THROW" && first != "END_ASYNC_FOR") return true;
     range = find_handler(range->target);
   }

@@ -34,7 +34,7 @@ bool only_raises(const Code& code, int pc) {
   while (!open.empty() && seen.size() < kMost) {
     const int at = open.back();
     open.pop_back();
-    const Instr& instr = code.instrs[static_cast<size_t>(at)];
+    const Instr& instr = code.instrs[at];
     const std::string_view name = opcode_name(instr.op);
     if (name == "RAISE_VARARGS" && !code.handles_at(at)) continue;
     const ControlFlow flow = flow_of(instr, at);

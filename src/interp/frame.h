@@ -76,7 +76,7 @@ struct Frame {
   /// Index of the instruction in progress, in code units (CPython's f_lasti / 2); -1 before the first.
   int pc() const { return static_cast<int>(raw->prev_instr - _PyCode_CODE(raw->f_code)); }
   void set_pc(int index) { raw->prev_instr = _PyCode_CODE(raw->f_code) + index; }
-  const Instr& instr() const { return prepared->instrs[static_cast<size_t>(pc())]; }
+  const Instr& instr() const { return prepared->instrs[pc()]; }
   int lineno() const { return prepared->line_at(raw->f_code, pc()); }
 
   /// Locals, then cells, then free variables; a slot may be null (unbound).

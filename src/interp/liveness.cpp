@@ -56,31 +56,30 @@ Set find_live(PyCodeObject* code, const Code& prepared, int pc, bool after) {
   const size_t slots = static_cast<size_t>(prepared.nlocalsplus);
   const int count = static_cast<int>(prepared.instrs.size());
   std::vector<int> starts;  // of instructions: what lies between is theirs (AttributePlace)
-  for (int at = 0; at < count; at += prepared.instrs[static_cast<size_t>(at)].length) starts.push_back(at);
+  for (int at = 0; at < count; at += prepared.instrs[at].length) starts.push_back(at);
   if (asks_for_locals(code)) return Set(slots, true);
   std::vector<Set> in(static_cast<size_t>(count), Set(slots, false));
   auto out_of = [&](int at) {
     Set live(slots, false);
-    const ControlFlow flow = flow_of(prepared.instrs[static_cast<size_t>(at)], at);
-    const int next = at + prepared.instrs[static_cast<size_t>(at)].length;
-    if (flow.falls_through && next < count) add(live, in[static_cast<size_t>(next)]);
-    if (flow.jump >= 0 && flow.jump < count) add(live, in[static_cast<size_t>(flow.jump)]);
-    if (const ExceptionRange* range = prepared.find_handler(at))
-      add(live, in[static_cast<size_t>(range->target)]);
+    const ControlFlow flow = flow_of(prepared.instrs[at], at);
+    const int next = at + prepared.instrs[at].length;
+    if (flow.falls_through && next < count) add(live, in[next]);
+    if (flow.jump >= 0 && flow.jump < count) add(live, in[flow.jump]);
+    if (const ExceptionRange* range = prepared.find_handler(at)) add(live, in[range->target]);
     return live;
   };
   for (bool changed = true; changed;) {
     changed = false;
     for (auto at = starts.rbegin(); at != starts.rend(); ++at) {
       Set live = out_of(*at);
-      apply(prepared.instrs[static_cast<size_t>(*at)], live);
-      changed |= add(in[static_cast<size_t>(*at)], live);
+      apply(prepared.instrs[*at], live);
+      changed |= add(in[*at], live);
     }
   }
-  Set live = after ? out_of(pc) : in[static_cast<size_t>(pc)];
+  Set live = after ? out_of(pc) : in[pc];
   if (slots > 0 && names_any_of(code, {"super"})) live[0] = true;  // super() looks there
   for (Py_ssize_t i = 0; i < PyBytes_GET_SIZE(code->co_localspluskinds); ++i)
-    if (PyBytes_AS_STRING(code->co_localspluskinds)[i] & (kCell | kFree)) live[static_cast<size_t>(i)] = true;
+    if (PyBytes_AS_STRING(code->co_localspluskinds)[i] & (kCell | kFree)) live[i] = true;
   return live;
 }
 

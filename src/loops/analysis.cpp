@@ -80,7 +80,7 @@ std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& fo
 
 std::vector<bool> taken_by_stores(const Kernel& k) {
   std::vector<bool> taken(k.exprs.size(), false);
-  for (const Store& s : k.stores) each_operand(s, [&](ExprId a) { taken[static_cast<size_t>(a)] = true; });
+  for (const Store& s : k.stores) each_operand(s, [&](ExprId a) { taken[a] = true; });
   return taken;
 }
 

@@ -40,7 +40,7 @@ template <typename Given>
 std::vector<bool> with_operands(const Kernel& k, std::vector<bool> marked, Given&& given) {
   for (size_t i = k.exprs.size(); i-- > 0;)
     if (marked[i] && !given(static_cast<ExprId>(i)))
-      each_operand(k.exprs[i], [&](ExprId a) { marked[static_cast<size_t>(a)] = true; });
+      each_operand(k.exprs[i], [&](ExprId a) { marked[a] = true; });
   return marked;
 }
 

@@ -481,10 +481,10 @@ class Builder {
   bool rests_on(ExprId value, ExprId on) const {
     std::vector<char> rests(static_cast<size_t>(std::max(value, on)) + 1, 0);
     rests[static_cast<size_t>(on)] = 1;
-    auto is_it = [&](ExprId id) { return id != kNone && rests[static_cast<size_t>(id)]; };
+    auto is_it = [&](ExprId id) { return id != kNone && rests[id]; };
     for (ExprId id = on + 1; id <= value; ++id) {
       const Expr& e = list_[id];
-      rests[static_cast<size_t>(id)] =
+      rests[id] =
           is_it(e.mask) || std::any_of(e.args.begin(), e.args.end(), is_it) ||
           std::any_of(e.gather.begin(), e.gather.end(), [&](const GatherTerm& g) { return is_it(g.value); });
     }

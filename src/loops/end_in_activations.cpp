@@ -46,7 +46,7 @@ class Ending {
     Value* other = nullptr;      ///< null: there is none
   };
 
-  bool is_read_once(const Value* v) const { return uses_[static_cast<size_t>(v->id)] == 1; }
+  bool is_read_once(const Value* v) const { return uses_[v->id] == 1; }
   bool ends_in(const Node& call, Op activation) const {
     return !call.has_attr("activation") && is_read_once(call.out()) && options_.ends_in(call, activation);
   }

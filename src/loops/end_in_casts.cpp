@@ -43,7 +43,7 @@ class Casts {
  private:
   bool comes_of_a_product(const Value* v, std::vector<Node*>& behind) const {
     Node* maker = v->def;
-    if (!maker || uses_[static_cast<size_t>(v->id)] != 1) return false;
+    if (!maker || uses_[v->id] != 1) return false;
     behind.push_back(maker);
     if (maker->op == Op::reshape) return comes_of_a_product(maker->operands[0], behind);
     return is_half(v->type.dtype) && is_of_matrices(*maker) && options_.ends_in_float(*maker);

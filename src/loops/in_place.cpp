@@ -27,8 +27,8 @@ class InPlace {
 
  private:
   int count() const { return static_cast<int>(p_.steps.size()); }
-  Step& step(int i) { return p_.steps[static_cast<size_t>(i)]; }
-  PlanBuffer& buffer(int b) { return p_.buffers[static_cast<size_t>(b)]; }
+  Step& step(int i) { return p_.steps[i]; }
+  PlanBuffer& buffer(int b) { return p_.buffers[b]; }
   int memory(int b) {
     while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
     return b;
@@ -43,7 +43,7 @@ class InPlace {
     for (int i = 0; i < count(); ++i) {
       const Step& s = step(i);
       for (size_t j = 0; j < s.buffers.size(); ++j) {
-        Uses& u = uses_[static_cast<size_t>(memory(s.buffers[j]))];
+        Uses& u = uses_[memory(s.buffers[j])];
         u.last = i;
         if (j < static_cast<size_t>(s.operand_count)) continue;
         u.several |= u.writer >= 0 || memory(s.buffers[j]) != s.buffers[j];
@@ -51,11 +51,11 @@ class InPlace {
       }
     }
     for (const PlanOutput& o : p_.outputs)
-      if (o.buffer >= 0) uses_[static_cast<size_t>(memory(o.buffer))].last = count();
+      if (o.buffer >= 0) uses_[memory(o.buffer)].last = count();
   }
   /// The only step that writes `b`, or -1.
   int writer(int b) const {
-    const Uses& u = uses_[static_cast<size_t>(b)];
+    const Uses& u = uses_[b];
     return u.several ? -1 : u.writer;
   }
 
@@ -68,7 +68,7 @@ class InPlace {
 
   /// May the kernel store into slot `out` what it means for `target`, whose memory it may read?
   bool may_overwrite(const Step& s, size_t out, int target) {
-    const Kernel& k = p_.kernels[static_cast<size_t>(s.kernel)];
+    const Kernel& k = p_.kernels[s.kernel];
     const Store* into = nullptr;
     for (const Store& st : k.stores) {
       if (st.buffer != static_cast<int>(out)) continue;
@@ -86,7 +86,7 @@ class InPlace {
     if (!into || !into->gather.empty() || into->mask != kNone || k.varies(into->index) != all) return false;
     for (const Expr& e : k.exprs) {
       if (e.kind == ExprKind::Reduce || e.kind == ExprKind::Scan) return false;
-      if (e.kind != ExprKind::Load || s.buffers[static_cast<size_t>(e.buffer)] != target) continue;
+      if (e.kind != ExprKind::Load || s.buffers[e.buffer] != target) continue;
       if (e.index != into->index || !e.gather.empty()) return false;
     }
     return true;
@@ -101,7 +101,7 @@ class InPlace {
     const int made = writer(from);
     if (made < 0 || made > copy || step(made).kind != StepKind::Kernel) return false;
     const Step& s = step(made);
-    if (p_.kernels[static_cast<size_t>(s.kernel)].has_checks()) return false;
+    if (p_.kernels[s.kernel].has_checks()) return false;
     for (int i = made + 1; i < count(); ++i)
       if (can_fail(p_, step(i)) || (i != copy && touches(step(i), to))) return false;
     const size_t out =
@@ -115,14 +115,14 @@ class InPlace {
   /// The slot of a kernel's step whose memory it scatters into; nothing: it does not.
   const Store* scatter_into(const Step& s, int b) {
     if (s.kind != StepKind::Kernel) return nullptr;
-    for (const Store& st : p_.kernels[static_cast<size_t>(s.kernel)].stores)
-      if (st.scatters() && s.buffers[static_cast<size_t>(st.buffer)] == b) return &st;
+    for (const Store& st : p_.kernels[s.kernel].stores)
+      if (st.scatters() && s.buffers[st.buffer] == b) return &st;
     return nullptr;
   }
   /// Does the step copy `from`, and nothing else?
   bool copies(const Step& s, int from, int to) {
     if (s.kind != StepKind::Kernel || s.buffers != std::vector<int>{from, to}) return false;
-    const Kernel& k = p_.kernels[static_cast<size_t>(s.kernel)];
+    const Kernel& k = p_.kernels[s.kernel];
     if (k.stores.size() != 1 || k.exprs.size() != 1 || k.exprs[0].kind != ExprKind::Load) return false;
     const Store& st = k.stores[0];
     return !st.scatters() && st.mask == kNone && st.gather.empty() && k.exprs[0].mask == kNone &&
@@ -187,7 +187,7 @@ class InPlace {
     return call.node && graph::op_info(call.node->op).gives_fresh_memory &&
            options_.are_apart(estimate(made.type.numel()) * dtype_bytes(made.type.dtype), made.type.device);
   }
-  bool dies_at(int b, int at) const { return uses_[static_cast<size_t>(b)].last <= at; }
+  bool dies_at(int b, int at) const { return uses_[b].last <= at; }
 
   void over_dying(const Step& s, int at) {
     std::vector<int> taken;
@@ -195,7 +195,7 @@ class InPlace {
       const int result = s.buffers[out];
       if (!is_temp(result) || writer(result) != at) continue;
       for (int i = 0; i < s.operand_count; ++i) {
-        const int operand = s.buffers[static_cast<size_t>(i)];
+        const int operand = s.buffers[i];
         if (!is_temp(operand) && !is_made_for_us(operand, at)) continue;
         if (std::count(taken.begin(), taken.end(), operand)) continue;
         if (!same_layout(buffer(result).type, buffer(operand).type) || !is_dense(buffer(operand).type))
@@ -225,7 +225,7 @@ class InPlace {
 bool can_fail(const Plan& plan, const Step& s) {
   if (s.kind == StepKind::Library || s.kind == StepKind::Extern) return true;
   const int kernel = s.kind == StepKind::Kernel ? s.kernel : s.epilogue;
-  return kernel >= 0 && plan.kernels[static_cast<size_t>(kernel)].has_checks();
+  return kernel >= 0 && plan.kernels[kernel].has_checks();
 }
 
 int first_visible_write(const Plan& plan) {

@@ -65,7 +65,7 @@ bool may_contract(const Kernel& k, const Expr& e) {
   if (e.kind != ExprKind::Op || !is_float(e.dtype)) return false;
   if (e.op == ScalarOp::mul) return true;
   auto is_product = [&](ExprId a) {
-    const Expr& made = k.exprs[static_cast<size_t>(a)];
+    const Expr& made = k.exprs[a];
     return made.kind == ExprKind::Op && made.op == ScalarOp::mul;
   };
   return (e.op == ScalarOp::add || e.op == ScalarOp::sub) &&

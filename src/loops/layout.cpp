@@ -157,7 +157,7 @@ class Chooser {
       Value* base = v->def->operands.empty() ? nullptr : v->def->operands[0];
       if (v->def->op == Op::permute) {
         const std::vector<int> from = int_list(*v->def, "dims");
-        for (int& d : order) d = from[static_cast<size_t>(d)];
+        for (int& d : order) d = from[d];
       } else if (v->def->op == Op::reshape) {
         const auto before = across_reshape(v->type.sizes, base->type.sizes, order);
         if (!before) return;

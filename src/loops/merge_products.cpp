@@ -126,9 +126,7 @@ class Merger {
     return kind;
   }
 
-  uintptr_t address(const Node* n) const {
-    return g_.inputs[static_cast<size_t>(weight_of(n)->index)].address;
-  }
+  uintptr_t address(const Node* n) const { return g_.inputs[weight_of(n)->index].address; }
   Products by_address(Products products) const {
     std::ranges::stable_sort(products, {}, [&](const Node* n) { return address(n); });
     return products;

@@ -95,7 +95,7 @@ bool drop_unit_dim(Kernel& k) {
     const int gone = static_cast<int>(i);
     std::vector<int> to;
     for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) to.push_back(d == gone ? -1 : d - (d > gone));
-    rename(k, [&](int d) { return d == gone ? Sym(0) : Kernel::dim(to[static_cast<size_t>(d)]); }, dims);
+    rename(k, [&](int d) { return d == gone ? Sym(0) : Kernel::dim(to[d]); }, dims);
     remap(k, to);
     return true;
   }
@@ -105,8 +105,7 @@ bool drop_unit_dim(Kernel& k) {
 bool can_merge(Kernel& k, int outer) {
   const Sym a = Kernel::dim(outer), b = Kernel::dim(outer + 1);
   const Sym size = k.dims[static_cast<size_t>(outer) + 1].size;
-  if (k.dims[static_cast<size_t>(outer)].reduce != k.dims[static_cast<size_t>(outer) + 1].reduce)
-    return false;
+  if (k.dims[outer].reduce != k.dims[static_cast<size_t>(outer) + 1].reduce) return false;
   for (const Dim& d : k.dims)  // how long a chunk is may rest on its number
     if (mentions(d.size, a) || mentions(d.size, b)) return false;
   for (const Expr& e : k.exprs) {
@@ -126,12 +125,11 @@ bool merge_pair(Kernel& k) {
   for (int i = 0; i + 1 < static_cast<int>(k.dims.size()); ++i) {
     if (!can_merge(k, i)) continue;
     std::vector<Dim> dims = k.dims;
-    dims[static_cast<size_t>(i)].size =
-        k.dims[static_cast<size_t>(i)].size * k.dims[static_cast<size_t>(i) + 1].size;
+    dims[i].size = k.dims[i].size * k.dims[static_cast<size_t>(i) + 1].size;
     dims.erase(dims.begin() + i + 1);
     std::vector<int> to;
     for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) to.push_back(d <= i ? d : d - 1);
-    rename(k, [&](int d) { return d == i ? Sym(0) : Kernel::dim(to[static_cast<size_t>(d)]); }, dims);
+    rename(k, [&](int d) { return d == i ? Sym(0) : Kernel::dim(to[d]); }, dims);
     remap(k, to);
     return true;
   }

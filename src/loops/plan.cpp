@@ -223,7 +223,7 @@ class Planner {
     s.operand_count = static_cast<int>(s.buffers.size());
     for (const auto& v : n.outputs) {
       s.buffers.push_back(define(v.get(), u.fold));
-      plan_.buffers[static_cast<size_t>(s.buffers.back())].owned_by_step = true;
+      plan_.buffers[s.buffers.back()].owned_by_step = true;
     }
     push(std::move(s), u.fold);
   }
@@ -491,7 +491,7 @@ std::optional<Plan> plan(graph::Shortened few, const PlanOptions& options) {
 
 /// An operand of a kernel that is one number on the processor, where the kernel's device is given those.
 static bool is_number(const Plan& plan, const Step& s, size_t i) {
-  const graph::Type& type = plan.buffers[static_cast<size_t>(s.buffers[i])].type;
+  const graph::Type& type = plan.buffers[s.buffers[i]].type;
   return s.kind == StepKind::Kernel && i < static_cast<size_t>(s.operand_count) && type.rank() == 0 &&
          graph::facts_of(s.device).takes_numbers && graph::is_processor(type.device);
 }
@@ -506,7 +506,7 @@ std::vector<char> numbers_of(const Plan& plan, const Step& s) {
 std::string out_of_reach(const Plan& plan, const Step& s) {
   if (s.kind != StepKind::Kernel) return "";
   for (size_t i = 0; i < s.buffers.size(); ++i) {
-    const graph::Type& type = plan.buffers[static_cast<size_t>(s.buffers[i])].type;
+    const graph::Type& type = plan.buffers[s.buffers[i]].type;
     if (type.device != s.device && !is_number(plan, s, i))
       return "b" + std::to_string(s.buffers[i]) + " lies on " + graph::str(type.device) +
              ", and the kernel runs on " + graph::str(s.device);

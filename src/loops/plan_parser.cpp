@@ -130,7 +130,7 @@ class PlanParser {
     for (int i = 0; i < buffer_count(); ++i) {
       int b = i;
       for (int links = 0; b >= 0 && b < buffer_count() && links <= buffer_count(); ++links) {
-        const PlanBuffer& buffer = p_.buffers[static_cast<size_t>(b)];
+        const PlanBuffer& buffer = p_.buffers[b];
         b = buffer.kind == BufferKind::Alias ? buffer.source : buffer.over;
       }
       if (b >= 0)
@@ -231,7 +231,7 @@ class PlanParser {
     const std::string_view end = in_.place();
     in_.go_to(start);  // where faults of the whole call are reported
     std::vector<Value*> operands;
-    for (int i = 0; i < s.operand_count; ++i) operands.push_back(value_of(s.buffers[static_cast<size_t>(i)]));
+    for (int i = 0; i < s.operand_count; ++i) operands.push_back(value_of(s.buffers[i]));
     std::vector<graph::Type> results;
     for (size_t i = operands.size(); i < s.buffers.size(); ++i) results.push_back(type_of(s.buffers[i]));
     if (op == Op::extern_call) {
@@ -249,7 +249,7 @@ class PlanParser {
       in_.fail("the result is " + type.str() + ", not " + buffers[0].str());
   }
 
-  const graph::Type& type_of(int buffer) const { return p_.buffers[static_cast<size_t>(buffer)].type; }
+  const graph::Type& type_of(int buffer) const { return p_.buffers[buffer].type; }
   Value* value_of(int buffer) {
     if (auto packed = unpacked_.find(buffer); packed != unpacked_.end()) buffer = packed->second;
     Value*& v = values_[buffer];
@@ -264,7 +264,7 @@ class PlanParser {
     if (!writes && !in_.accept("return")) return false;
     do {
       const int b = known_buffer();
-      const PlanBuffer& buffer = p_.buffers[static_cast<size_t>(b)];
+      const PlanBuffer& buffer = p_.buffers[b];
       if (writes && buffer.kind != BufferKind::Input) in_.fail("write to something that is no input");
       p_.outputs.push_back({b, writes ? buffer.source : -1});
     } while (!writes && in_.accept(","));
@@ -297,7 +297,7 @@ class PlanParser {
       const auto known = kernels_.find(n.kernel);
       if (known == kernels_.end()) in_.fail("there is no kernel @" + std::string(n.kernel) + ";");
       (s.kind == StepKind::Kernel ? s.kernel : s.epilogue) = known->second;
-      check_buffers(s, p_.kernels[static_cast<size_t>(known->second)]);
+      check_buffers(s, p_.kernels[known->second]);
     }
     in_.go_to(end);
   }

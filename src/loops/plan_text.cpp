@@ -63,7 +63,7 @@ std::string buffer_text(const Plan& p, const PlanBuffer& b) {
   if (b.over >= 0) s += " over " + name_of(b.over);
   s += ": " + b.type.str();
   if (b.kind == BufferKind::Input) {
-    const graph::Input& in = p.graph->inputs[static_cast<size_t>(b.source)];
+    const graph::Input& in = p.graph->inputs[b.source];
     s += graph::kind_text(in.kind);
     if (!in.value->name.empty()) s += " " + quoted(in.value->name);
   }

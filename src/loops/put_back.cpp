@@ -26,13 +26,12 @@ struct Longer {
 bool is_read(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
   const auto operands = static_cast<size_t>(s.operand_count);
   if (slot < operands || s.kind != StepKind::Contraction) return slot < operands;
-  return kernels[static_cast<size_t>(s.epilogue)].buffers[slot - operands].role == BufferRole::In;
+  return kernels[s.epilogue].buffers[slot - operands].role == BufferRole::In;
 }
 
 /// What an earlier step has begun and this one goes on with: a scatter.
 bool is_updated(const std::vector<Kernel>& kernels, const Step& s, size_t slot) {
-  return s.kind == StepKind::Kernel &&
-         kernels[static_cast<size_t>(s.kernel)].buffers[slot].role == BufferRole::InOut;
+  return s.kind == StepKind::Kernel && kernels[s.kernel].buffers[slot].role == BufferRole::InOut;
 }
 
 /// Do both steps the same, whichever kernel, call and buffers they name?
@@ -74,8 +73,8 @@ class PutBack {
   }
 
  private:
-  const PlanBuffer& buffer(int b) const { return out_.buffers[static_cast<size_t>(b)]; }
-  const Step& step(int i) const { return p_.steps[static_cast<size_t>(i)]; }
+  const PlanBuffer& buffer(int b) const { return out_.buffers[b]; }
+  const Step& step(int i) const { return p_.steps[i]; }
   int memory(int b) const {
     while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
     return b;
@@ -92,19 +91,16 @@ class PutBack {
   }
 
   bool made_in_a(int b) const { return made_by(b) >= first_ && made_by(b) < end_; }
-  int made_by(int b) const {
-    return static_cast<size_t>(b) < made_by_.size() ? made_by_[static_cast<size_t>(b)] : -1;
-  }
+  int made_by(int b) const { return static_cast<size_t>(b) < made_by_.size() ? made_by_[b] : -1; }
 
   static std::vector<CopyPlace> places(const graph::Places& of, size_t count) {
     std::vector<CopyPlace> found(count);
     for (size_t c = 0; c < of.size(); ++c)
-      for (size_t k = 0; k < of[c].size(); ++k)
-        found[static_cast<size_t>(of[c][k])] = {static_cast<int>(c), static_cast<int>(k)};
+      for (size_t k = 0; k < of[c].size(); ++k) found[of[c][k]] = {static_cast<int>(c), static_cast<int>(k)};
     return found;
   }
   static int moved(const graph::Places& of, CopyPlace place, int copies) {
-    return of[static_cast<size_t>(place.copy + copies)][static_cast<size_t>(place.at)];
+    return of[place.copy + copies][place.at];
   }
 
   void read_plan() {
@@ -121,14 +117,13 @@ class PutBack {
     buffer_of_input_.assign(p_.graph->inputs.size(), -1);
     auto note = [&](const std::vector<Step>& steps, std::vector<int>& by) {
       for (size_t i = 0; i < steps.size(); ++i)
-        each_made(steps[i],
-                  [&](size_t k) { by[static_cast<size_t>(steps[i].buffers[k])] = static_cast<int>(i); });
+        each_made(steps[i], [&](size_t k) { by[steps[i].buffers[k]] = static_cast<int>(i); });
     };
     note(p_.steps, made_by_);
     note(p_.fold_steps, folded_by_);
     for (size_t b = 0; b < p_.buffers.size(); ++b)
       if (p_.buffers[b].kind == BufferKind::Input)
-        buffer_of_input_[static_cast<size_t>(p_.buffers[b].source)] = static_cast<int>(b);
+        buffer_of_input_[p_.buffers[b].source] = static_cast<int>(b);
   }
 
   // ---- which steps are alike ----
@@ -148,7 +143,7 @@ class PutBack {
 
   bool same_call(int x, int y) const {
     if (x == y) return true;
-    const CopyPlace a = call_[static_cast<size_t>(x)], b = call_[static_cast<size_t>(y)];
+    const CopyPlace a = call_[x], b = call_[y];
     return a.copy >= 0 && b.copy == a.copy + 1 && a.at == b.at;
   }
   bool alike(const Step& a, const Step& b) const {
@@ -165,11 +160,11 @@ class PutBack {
   }
   bool match_buffers(int x, int y, int period) const {
     const PlanBuffer &a = buffer(x), &b = buffer(y);
-    if (x == y) return a.kind != BufferKind::Input || input_[static_cast<size_t>(a.source)].copy < 0;
+    if (x == y) return a.kind != BufferKind::Input || input_[a.source].copy < 0;
     if (a.kind != b.kind || a.owned_by_step != b.owned_by_step || a.type != b.type) return false;
     switch (a.kind) {
       case BufferKind::Input: {
-        const CopyPlace p = input_[static_cast<size_t>(a.source)], q = input_[static_cast<size_t>(b.source)];
+        const CopyPlace p = input_[a.source], q = input_[b.source];
         return p.copy >= 0 && q.copy == p.copy + 1 && p.at == q.at;
       }
       case BufferKind::Alias: return a.offset == b.offset && match_buffers(a.source, b.source, period);
@@ -191,18 +186,16 @@ class PutBack {
                                s.buffers.begin());
   }
   bool match_folds(int x, int y) const {
-    const int i = folded_by_[static_cast<size_t>(x)], j = folded_by_[static_cast<size_t>(y)];
+    const int i = folded_by_[x], j = folded_by_[y];
     if (i < 0 || j < 0) return false;
-    const Step &a = p_.fold_steps[static_cast<size_t>(i)], &b = p_.fold_steps[static_cast<size_t>(j)];
+    const Step &a = p_.fold_steps[i], &b = p_.fold_steps[j];
     if (!alike(a, b) || slot(a, x) != slot(b, y)) return false;
     bool same = true;
     each_read(a, [&](size_t k) { same = same && match_buffers(a.buffers[k], b.buffers[k], 0); });
     return same;
   }
   /// Buffers name outputs of the short graph.
-  CopyPlace place_of_output(const PlanBuffer& b) const {
-    return output_[static_cast<size_t>(r_.output_of[static_cast<size_t>(b.source)])];
-  }
+  CopyPlace place_of_output(const PlanBuffer& b) const { return output_[r_.output_of[b.source]]; }
 
   // ---- what one stretch leaves for the next ----
 
@@ -221,7 +214,7 @@ class PutBack {
     if (buffer(x).kind == BufferKind::Input || buffer(x).kind == BufferKind::Fold) return true;
     if (made_by(x) >= first_) return x != y;
     if (x != y && !made_in_a(y)) return false;
-    int& next = next_[static_cast<size_t>(x)];
+    int& next = next_[x];
     if (next >= 0 && next != y) return false;
     next = y;
     return true;
@@ -233,7 +226,7 @@ class PutBack {
     for (int i = 0; i < first_; ++i) {
       bool any = false;
       each_read(step(i), [&](size_t k) { any |= is_of_a_copy(step(i).buffers[k], of_a_copy); });
-      if (any) each_made(step(i), [&](size_t k) { of_a_copy[static_cast<size_t>(step(i).buffers[k])] = 1; });
+      if (any) each_made(step(i), [&](size_t k) { of_a_copy[step(i).buffers[k]] = 1; });
     }
     bool known = true;
     for (int i = end_; i < static_cast<int>(p_.steps.size()); ++i)
@@ -241,17 +234,17 @@ class PutBack {
         const int b = memory(step(i).buffers[k]);
         const BufferKind kind = buffer(b).kind;
         if (kind == BufferKind::Input || kind == BufferKind::Fold || made_by(b) >= first_) return;
-        const int next = next_[static_cast<size_t>(b)];
-        known = known && (next >= 0 ? next == b : !of_a_copy[static_cast<size_t>(b)]);
+        const int next = next_[b];
+        known = known && (next >= 0 ? next == b : !of_a_copy[b]);
       });
     return known;
   }
   bool is_of_a_copy(int b, const std::vector<char>& of_a_copy) const {
     b = memory(b);
-    if (buffer(b).kind == BufferKind::Input) return input_[static_cast<size_t>(buffer(b).source)].copy >= 0;
-    if (buffer(b).kind != BufferKind::Fold) return of_a_copy[static_cast<size_t>(b)] != 0;
+    if (buffer(b).kind == BufferKind::Input) return input_[buffer(b).source].copy >= 0;
+    if (buffer(b).kind != BufferKind::Fold) return of_a_copy[b] != 0;
     bool any = false;
-    const Step& s = p_.fold_steps[static_cast<size_t>(folded_by_[static_cast<size_t>(b)])];
+    const Step& s = p_.fold_steps[folded_by_[b]];
     each_read(s, [&](size_t k) { any |= is_of_a_copy(s.buffers[k], of_a_copy); });
     return any;
   }
@@ -275,9 +268,9 @@ class PutBack {
   int find_moved(int b, int copies) {
     switch (buffer(b).kind) {
       case BufferKind::Input: {
-        const CopyPlace place = input_[static_cast<size_t>(buffer(b).source)];
+        const CopyPlace place = input_[buffer(b).source];
         if (place.copy < 0) return b;
-        return buffer_of_input_[static_cast<size_t>(moved(r_.inputs, place, copies))];
+        return buffer_of_input_[moved(r_.inputs, place, copies)];
       }
       case BufferKind::Alias: {
         const int source = moved(buffer(b).source, copies);
@@ -289,13 +282,13 @@ class PutBack {
       case BufferKind::Fold: return moved_fold(b, copies);
       default: {
         // What A makes was entered when the stretch was written; what follows A keeps its own.
-        const int next = made_by(b) < first_ ? next_[static_cast<size_t>(b)] : b;
+        const int next = made_by(b) < first_ ? next_[b] : b;
         return next < 0 || next == b ? b : moved(next, copies - 1);
       }
     }
   }
   int moved_fold(int b, int copies) {
-    const auto at = static_cast<size_t>(folded_by_[static_cast<size_t>(b)]);
+    const auto at = static_cast<size_t>(folded_by_[b]);
     Step s = p_.fold_steps[at];
     if (!move_operands(s, copies)) return b;
     make_results(s, copies);
@@ -303,8 +296,8 @@ class PutBack {
     return known_moved(b, copies);
   }
   bool move_call(Step& s, int copies) const {
-    if (s.call < 0 || call_[static_cast<size_t>(s.call)].copy < 0) return false;
-    s.call = moved(r_.calls, call_[static_cast<size_t>(s.call)], copies);
+    if (s.call < 0 || call_[s.call].copy < 0) return false;
+    s.call = moved(r_.calls, call_[s.call], copies);
     return true;
   }
   /// Buffers of its own for what a moved step makes.
@@ -346,14 +339,14 @@ class PutBack {
   /// Fold steps of the short plan whose results only moved steps had wanted.
   void drop_unused_folds() {
     std::vector<char> used(out_.buffers.size(), 0), wanted(out_.fold_steps.size(), 0);
-    auto use = [&](int b) { used[static_cast<size_t>(memory(b))] = 1; };
+    auto use = [&](int b) { used[memory(b)] = 1; };
     for (const Step& s : out_.steps) each_read(s, [&](size_t k) { use(s.buffers[k]); });
     for (const PlanResult& r : out_.results)
       if (r.buffer >= 0) use(r.buffer);
     // Steps that were added stand behind what they read, as all steps do, so one walk backwards is enough.
     for (size_t i = wanted.size(); i-- > 0;) {
       const Step& s = out_.fold_steps[i];
-      each_made(s, [&](size_t k) { wanted[i] |= used[static_cast<size_t>(memory(s.buffers[k]))]; });
+      each_made(s, [&](size_t k) { wanted[i] |= used[memory(s.buffers[k])]; });
       if (wanted[i]) each_read(s, [&](size_t k) { use(s.buffers[k]); });
     }
     std::vector<Step> kept;
@@ -367,14 +360,14 @@ class PutBack {
   bool write_results(int more) {
     out_.results.assign(r_.full_outputs.size(), {});
     auto put = [&](int output, int b, const graph::Type& type) {
-      PlanResult& r = out_.results[static_cast<size_t>(output)];
-      r = {b, r_.full_outputs[static_cast<size_t>(output)].write_to, type};
+      PlanResult& r = out_.results[output];
+      r = {b, r_.full_outputs[output].write_to, type};
       if (buffer(memory(b)).kind == BufferKind::Output) named_.push_back({memory(b), output});
     };
     for (size_t i = 0; i < results_.size(); ++i) {
       const PlanResult& r = results_[i];
       const int output = r_.output_of[i], owner = memory(r.buffer);
-      const CopyPlace place = output_[static_cast<size_t>(output)];
+      const CopyPlace place = output_[output];
       const bool computed = buffer(owner).kind != BufferKind::Input && buffer(owner).kind != BufferKind::Fold;
       if (place.copy < 0) {
         put(output, moved(r.buffer, computed && made_by(owner) < first_ ? 0 : more), r.type);
@@ -386,8 +379,7 @@ class PutBack {
         put(moved(r_.outputs, place, copies), moved(r.buffer, copies), r.type);
     }
     // An output's buffer is called by the first output it serves.
-    for (size_t i = named_.size(); i-- > 0;)
-      out_.buffers[static_cast<size_t>(named_[i].first)].source = named_[i].second;
+    for (size_t i = named_.size(); i-- > 0;) out_.buffers[named_[i].first].source = named_[i].second;
     return true;
   }
 
@@ -419,7 +411,7 @@ class Same {
     for (size_t i = 0; i < a_.steps.size(); ++i)
       if (!same_step(a_.steps[i], b_.steps[i])) return false;
     for (size_t i = 0; i < results_.size(); ++i) {
-      const PlanResult& r = a_.results[static_cast<size_t>(output_of_[i])];
+      const PlanResult& r = a_.results[output_of_[i]];
       if (r.buffer < 0 || !same_buffer(r.buffer, results_[i].buffer)) return false;
     }
     return true;
@@ -431,14 +423,13 @@ class Same {
     std::vector<int> by(buffers, -1);
     for (size_t i = 0; i < folds.size(); ++i)
       for (size_t k = 0; k < folds[i].buffers.size(); ++k)
-        if (!is_read(kernels, folds[i], k))
-          by[static_cast<size_t>(folds[i].buffers[k])] = static_cast<int>(i);
+        if (!is_read(kernels, folds[i], k)) by[folds[i].buffers[k]] = static_cast<int>(i);
     return by;
   }
 
   bool same_kernel(int a, int b) const {
     if (a < 0 || b < 0) return a < 0 && b < 0;
-    return same_code(kernels_[static_cast<size_t>(a)], b_.kernels[static_cast<size_t>(b)]);
+    return same_code(kernels_[a], b_.kernels[b]);
   }
   /// What they read is the same; then so is what they make.
   bool same_step(const Step& a, const Step& b) {
@@ -450,28 +441,25 @@ class Same {
     for (size_t k = 0; k < a.buffers.size(); ++k) {
       if (is_read(kernels_, a, k)) continue;
       if (!same_memory(a.buffers[k], b.buffers[k])) return false;
-      if (is_updated(kernels_, a, k) && twin_[static_cast<size_t>(a.buffers[k])] != b.buffers[k])
-        return false;
-      twin_[static_cast<size_t>(a.buffers[k])] = b.buffers[k];
+      if (is_updated(kernels_, a, k) && twin_[a.buffers[k]] != b.buffers[k]) return false;
+      twin_[a.buffers[k]] = b.buffers[k];
     }
     return true;
   }
   bool same_memory(int x, int y) const {
-    const PlanBuffer &a = a_.buffers[static_cast<size_t>(x)], &b = b_.buffers[static_cast<size_t>(y)];
+    const PlanBuffer &a = a_.buffers[x], &b = b_.buffers[y];
     if (a.kind != b.kind || a.type != b.type || a.owned_by_step != b.owned_by_step) return false;
-    if (a.kind == BufferKind::Output) return a.source == output_of_[static_cast<size_t>(b.source)];
+    if (a.kind == BufferKind::Output) return a.source == output_of_[b.source];
     return a.kind != BufferKind::Input || a.source == b.source;
   }
   bool same_buffer(int x, int y) {
-    if (const int twin = twin_[static_cast<size_t>(x)]; twin >= 0) return twin == y;
+    if (const int twin = twin_[x]; twin >= 0) return twin == y;
     if (!same_memory(x, y)) return false;
-    const PlanBuffer &a = a_.buffers[static_cast<size_t>(x)], &b = b_.buffers[static_cast<size_t>(y)];
+    const PlanBuffer &a = a_.buffers[x], &b = b_.buffers[y];
     if (a.kind == BufferKind::Alias) return a.offset == b.offset && same_buffer(a.source, b.source);
     if (a.kind != BufferKind::Fold) return a.kind == BufferKind::Input || a.type.numel().is_const(0);
-    const int i = folded_by_a_[static_cast<size_t>(x)], j = folded_by_b_[static_cast<size_t>(y)];
-    return i >= 0 && j >= 0 &&
-           same_step(a_.fold_steps[static_cast<size_t>(i)], b_.fold_steps[static_cast<size_t>(j)]) &&
-           twin_[static_cast<size_t>(x)] == y;
+    const int i = folded_by_a_[x], j = folded_by_b_[y];
+    return i >= 0 && j >= 0 && same_step(a_.fold_steps[i], b_.fold_steps[j]) && twin_[x] == y;
   }
 
   const Longer& a_;

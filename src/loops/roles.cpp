@@ -329,7 +329,7 @@ std::optional<StridedView> over_value(const Value* v, const Value* from, const S
 
 std::optional<ShownOver> shown_over(const Value* v, const std::vector<Syms>& strides) {
   auto over = [&](const Value* from) -> std::optional<ShownOver> {
-    const Syms& there = strides[static_cast<size_t>(from->id)];
+    const Syms& there = strides[from->id];
     if (there.empty() && from->type.rank() > 0) return std::nullopt;
     auto view = over_value(v, from, there);
     return view ? std::optional(ShownOver{from, std::move(*view)}) : std::nullopt;

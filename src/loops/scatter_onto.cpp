@@ -35,11 +35,10 @@ bool scatter_onto(graph::Graph& g) {
     Node* sum = node.get();
     if (sum->op != Op::add) continue;
     for (const int side : {0, 1}) {
-      Value *scattered = sum->operands[static_cast<size_t>(side)],
-            *onto = sum->operands[1 - static_cast<size_t>(side)];
-      if (!sums_into_zeros(scattered) || uses[static_cast<size_t>(scattered->id)] != 1) continue;
+      Value *scattered = sum->operands[side], *onto = sum->operands[1 - static_cast<size_t>(side)];
+      if (!sums_into_zeros(scattered) || uses[scattered->id] != 1) continue;
       if (onto->type.sizes != scattered->type.sizes || onto->type.dtype != scattered->type.dtype) continue;
-      if (!onto->def || uses[static_cast<size_t>(onto->id)] != 1) continue;
+      if (!onto->def || uses[onto->id] != 1) continue;
       const std::vector<Value*> operands{onto, scattered->def->operands[1], scattered->def->operands[2]};
       Node* made =
           g.make_typed(Op::scatter, operands, scattered->def->attrs, {sum->out()->type}, sum->loc, sum);

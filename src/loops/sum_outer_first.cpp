@@ -57,9 +57,9 @@ std::vector<int64_t> outer_dims(const Node& n) {
   std::vector<int64_t> outer;
   int64_t inside = 1, outside = 1;
   for (int64_t d : dims) {
-    const Sym size = x->type.sizes[static_cast<size_t>(d)];
+    const Sym size = x->type.sizes[d];
     if (size.is_const(1)) continue;
-    const bool is_outer = estimate((*strides)[static_cast<size_t>(d)]) > between;
+    const bool is_outer = estimate((*strides)[d]) > between;
     (is_outer ? outside : inside) *= estimate(size);
     if (is_outer) outer.push_back(d);
   }

@@ -35,7 +35,7 @@ class Together {
 
  private:
   const Step& step(size_t i) const { return p_.steps[i]; }
-  const PlanBuffer& buffer(int b) const { return p_.buffers[static_cast<size_t>(b)]; }
+  const PlanBuffer& buffer(int b) const { return p_.buffers[b]; }
   /// The buffer whose memory it is.
   int memory(int b) const {
     while (buffer(b).kind == BufferKind::Alias || buffer(b).over >= 0)
@@ -50,8 +50,7 @@ class Together {
     std::unordered_map<uint64_t, int> count;
     std::vector<uint64_t> work(p_.steps.size());
     for (size_t i = 0; i < p_.steps.size(); ++i)
-      if (step(i).kind == StepKind::Kernel)
-        ++count[work[i] = work_of(p_.kernels[static_cast<size_t>(step(i).kernel)])];
+      if (step(i).kind == StepKind::Kernel) ++count[work[i] = work_of(p_.kernels[step(i).kernel])];
     std::vector<char> alike(p_.steps.size());
     for (size_t i = 0; i < p_.steps.size(); ++i)
       alike[i] = step(i).kind == StepKind::Kernel && count[work[i]] > 1;
@@ -79,8 +78,7 @@ class Together {
       if (!alike[i] || !is_movable(s)) continue;
       const auto [known, fresh] = of_kernel.try_emplace(s.kernel, -1);
       if (fresh) {
-        const std::string key =
-            options_.list_key(p_.kernels[static_cast<size_t>(s.kernel)], numbers_of(p_, s), s.device);
+        const std::string key = options_.list_key(p_.kernels[s.kernel], numbers_of(p_, s), s.device);
         if (!key.empty())
           known->second =
               numbers.try_emplace(graph::str(s.device) + key, static_cast<int>(numbers.size())).first->second;
@@ -88,7 +86,7 @@ class Together {
       keys_[i] = known->second;
       if (keys_[i] < 0) continue;
       members.resize(std::max(members.size(), static_cast<size_t>(keys_[i]) + 1));
-      ++members[static_cast<size_t>(keys_[i])];
+      ++members[keys_[i]];
     }
     return std::any_of(members.begin(), members.end(), [](int n) { return n > 1; });
   }
@@ -152,10 +150,10 @@ class Together {
       auto wait = [&](int other) {
         if (other >= 0 && other != now) before_[i].push_back(other);
       };
-      for (int b : s.buffers) wait(writer[static_cast<size_t>(memory(b))]);
+      for (int b : s.buffers) wait(writer[memory(b)]);
       for (size_t k = 0; k < s.buffers.size(); ++k)
         if (writes(s, k))
-          for (int r : readers[static_cast<size_t>(memory(s.buffers[k]))]) wait(r);
+          for (int r : readers[memory(s.buffers[k])]) wait(r);
       for (size_t k = 0; k < s.buffers.size(); ++k) {
         const auto m = static_cast<size_t>(memory(s.buffers[k]));
         if (!writes(s, k)) readers[m].push_back(now);

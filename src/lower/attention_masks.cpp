@@ -25,7 +25,7 @@ using record::TensorInfo;
 /// Where among an attention's arguments: (query, key, value, mask, dropout, causal, ...)
 constexpr size_t kMask = 3, kCausal = 5;
 
-const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[static_cast<size_t>(id)]; }
+const TensorInfo& info_of(const Tape& tape, TensorId id) { return tape.tensors[id]; }
 
 /// -1: it is no attention, or one without a mask.
 TensorId mask_of(const Entry& entry) {
@@ -59,7 +59,7 @@ class Making {
     storages_.insert(info_of(tape_, id).storage);
     const int producer = info_of(tape_, id).producer;
     if (producer < 0 || !entries_.insert(producer).second) return;
-    for_each_tensor(tape_.entries[static_cast<size_t>(producer)].args, [&](TensorId from) { add(from); });
+    for_each_tensor(tape_.entries[producer].args, [&](TensorId from) { add(from); });
   }
 
   /// Does the run write to any memory that takes part? Then the order of all entries counts.
@@ -75,7 +75,7 @@ class Making {
     std::map<int, int> places;
     for (const int i : entries_) {
       places[i] = static_cast<int>(part.entries.size());
-      part.entries.push_back(tape_.entries[static_cast<size_t>(i)]);
+      part.entries.push_back(tape_.entries[i]);
     }
     for (TensorInfo& info : part.tensors) {
       const auto at = places.find(info.producer);
@@ -98,7 +98,7 @@ MaskHides hides(const Tape& tape, const Entry& attention, TensorId mask, Sizes& 
   if (making.is_written()) return MaskHides::Something;
   Tape alone = making.alone();
   const TensorId copy = record::add_contiguous(alone, mask);
-  alone.tensors[static_cast<size_t>(copy)].producer = static_cast<int>(alone.entries.size());
+  alone.tensors[copy].producer = static_cast<int>(alone.entries.size());
   add_clone(alone, attention, mask, copy);
   const std::vector<SizeFact> known = sizes.facts();
   try {
@@ -144,7 +144,7 @@ class Rewriting {
 
   Tape take() {
     for (TensorInfo& info : to_.tensors)
-      if (info.producer >= 0) info.producer = moved_[static_cast<size_t>(info.producer)];
+      if (info.producer >= 0) info.producer = moved_[info.producer];
     return std::move(to_);
   }
 

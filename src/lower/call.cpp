@@ -128,7 +128,7 @@ const Syms& Call::sizes(std::string_view name) const { return tensor(name)->type
 const record::TensorInfo& Call::recorded(std::string_view name) const {
   const record::TensorIds& ids = required(name).tensors;
   BOLT_CHECK(!ids.empty(), "the argument ", name, " is no tensor");
-  return tape_.tensors[static_cast<size_t>(ids[0])];
+  return tape_.tensors[ids[0]];
 }
 bool Call::decide(Sym a, Relation relation, Sym b) const {
   return all_sizes_.decide(a, relation, b, detail::concat(this->name(), " at ", loc.file, ":", loc.line));
@@ -169,7 +169,7 @@ std::vector<int64_t> Call::static_sizes(int i) const {
       for (size_t d = 0; v && d < v->type.sizes.size(); ++d) v->type.sizes[d].value();
   demand_numbers();
   if (results_.empty()) return {};
-  const record::Dims& sizes = results_[static_cast<size_t>(i)]->sizes;
+  const record::Dims& sizes = results_[i]->sizes;
   return {sizes.begin(), sizes.end()};
 }
 void Call::demand_numbers() const {
@@ -215,7 +215,7 @@ Value* Call::number_value(std::string_view name, DType t) const {
   const bool may_overflow = is_int(t) && dtype_bytes(t) < 8;  // then eager raises
   if (is_data(a)) {
     if (may_overflow) throw_unsupported(this->name(), " of a number that item() gave, as ", dtype_name(t));
-    Value* v = reshape(values_[static_cast<size_t>(index_of(name))][0], {});
+    Value* v = reshape(values_[index_of(name)][0], {});
     return cast(cast(v, a.value.isDouble() ? DType::F64 : DType::I64), t);
   }
   if (may_overflow && a.value.isDouble()) return scalar_value(scalar(name), t);

@@ -49,7 +49,7 @@ bool is_view_row(const Entry& e) {
 
 template <class Fact>
 bool all_tensors(const Tape& tape, const Entry& e, const Fact& fact) {
-  auto fails = [&](record::TensorId id) { return !fact(tape.tensors[static_cast<size_t>(id)]); };
+  auto fails = [&](record::TensorId id) { return !fact(tape.tensors[id]); };
   return !any_tensor(e.args, fails) && !any_tensor(e.results, fails);
 }
 

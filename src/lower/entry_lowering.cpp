@@ -22,7 +22,7 @@ using record::TensorInfo;
 record::TensorIds written_tensors(const Entry& e) {
   record::TensorIds out;
   for (int w : written_arguments(e)) {
-    const record::TensorIds& ids = e.args[static_cast<size_t>(w)].tensors;
+    const record::TensorIds& ids = e.args[w].tensors;
     if (ids.empty()) out.push_back(-1);
     out.insert(out.end(), ids.begin(), ids.end());
   }

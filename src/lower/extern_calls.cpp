@@ -243,10 +243,10 @@ void ExternCalls::keep_orders(const Entry& e, ExternCall& x) {
       }
       const bool written =
           std::find(x.written.begin(), x.written.end(), static_cast<int>(a)) != x.written.end();
-      auto order = order_in_memory(w_.tape.tensors[static_cast<size_t>(id)]);
+      auto order = order_in_memory(w_.tape.tensors[id]);
       if (written && !order) throw_unsupported("random numbers that are written with gaps between them");
       if (!order && is_view(e, w_.tape)) {  // without gaps it lies row by row
-        order.emplace(w_.tape.tensors[static_cast<size_t>(id)].sizes.size());
+        order.emplace(w_.tape.tensors[id].sizes.size());
         std::iota(order->begin(), order->end(), 0);
       }
       // A copy of an input that eager made dense is no value of its own here.

@@ -40,7 +40,7 @@ Term Formula::count(Sym n) const {
 Term Formula::places(Sym size, int64_t dim, size_t rank) const {
   Attrs run{{"size", Syms{size}}, {"start", int64_t{0}}, {"step", int64_t{1}}, {"dtype", DType::I64}};
   Syms along(rank, Sym(1));
-  along[static_cast<size_t>(dim)] = size;
+  along[dim] = size;
   return Term{&c_, c_.make(Op::iota, {}, std::move(run))}.reshaped(along);
 }
 Term Formula::full(double v, const Syms& sizes) const {
@@ -70,7 +70,7 @@ Term taken(Term x, int64_t dim, Term places) {
 Term reversed(Term x, int64_t dim) { return x.apply(Op::flip, {{"dims", Syms{dim}}}); }
 Term along(Term run, int64_t dim, size_t rank) {
   Syms sizes(rank, Sym(1));
-  sizes[static_cast<size_t>(dim)] = run.sizes()[0];
+  sizes[dim] = run.sizes()[0];
   return run.reshaped(sizes);
 }
 

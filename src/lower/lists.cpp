@@ -143,8 +143,7 @@ class Unrolling {
       now.push_back(static_cast<int>(tape_.entries.size()) - 1);
     }
     for (size_t id = 0; id < from_.tensors.size(); ++id)
-      if (int& producer = tape_.tensors[id].producer; producer >= 0)
-        producer = now[static_cast<size_t>(producer)];
+      if (int& producer = tape_.tensors[id].producer; producer >= 0) producer = now[producer];
     return std::move(tape_);
   }
 
@@ -185,7 +184,7 @@ class Unrolling {
       if (a.from == TakenFrom::Default) continue;
       const Arg& given = e.args[a.argument];
       if (a.from == TakenFrom::Element) {
-        const record::TensorInfo& t = tape_.tensors[static_cast<size_t>(given.tensors[0])];
+        const record::TensorInfo& t = tape_.tensors[given.tensors[0]];
         if (t.sizes.size() != 1 || !agrees(static_cast<size_t>(t.sizes[0]))) return std::nullopt;
       }
       if (a.from != TakenFrom::Item) continue;
@@ -224,7 +223,7 @@ class Unrolling {
   Arg element(const Entry& e, const Arg& of, size_t i) {
     static const auto* select =
         new c10::OperatorHandle(c10::Dispatcher::singleton().findSchemaOrThrow("aten::select", "int"));
-    record::TensorInfo info = tape_.tensors[static_cast<size_t>(of.tensors[0])];
+    record::TensorInfo info = tape_.tensors[of.tensors[0]];
     info.offset += static_cast<int64_t>(i) * info.strides[0];
     info.sizes.clear();
     info.strides.clear();

@@ -85,7 +85,7 @@ class Call {
   int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }
   int result_count() const { return static_cast<int>(results_.size()); }
   /// Is result i a tensor at all? Of gradients only those are that somebody asked for.
-  bool gives(int i) const { return results_[static_cast<size_t>(i)] != nullptr; }
+  bool gives(int i) const { return results_[i] != nullptr; }
   /// Does the call write to any of its arguments?
   bool writes() const { return !record::written_arguments(entry_).empty(); }
   /// Demands the numbers among the arguments.

@@ -105,7 +105,7 @@ class Prober {
     int tensors = 0, integers = 0;
     for_each_tensor(call_.entry.args, [&](TensorId id) {
       ++tensors;
-      integers += !is_float(call_.tape.tensors[static_cast<size_t>(id)]);
+      integers += !is_float(call_.tape.tensors[id]);
     });
     if (is_run_on(device)) return tensors <= 1 && integers == 0;
     const c10::OperatorHandle& op = call_.entry.op;
@@ -119,7 +119,7 @@ class Prober {
       for (TensorId id : r.tensors) {
         shapes.emplace_back();
         if (id < 0) continue;
-        const record::Dims& sizes = call_.tape.tensors[static_cast<size_t>(id)].sizes;
+        const record::Dims& sizes = call_.tape.tensors[id].sizes;
         shapes.back().assign(sizes.begin(), sizes.end());
       }
     return shapes;
@@ -242,7 +242,7 @@ class Prober {
 
   /// Different numbers, none of them large: what must be inverted can be.
   at::Tensor made(TensorId id, const Values& values, c10::DeviceType device) {
-    const record::TensorInfo& info = call_.tape.tensors[static_cast<size_t>(id)];
+    const record::TensorInfo& info = call_.tape.tensors[id];
     std::vector<int64_t> sizes;
     for (Sym s : call_.sizes(id)) sizes.push_back(value(s, values));
     const int64_t numel = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());

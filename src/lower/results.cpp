@@ -20,13 +20,13 @@ using record::TensorInfo;
 /// Does it, or what it is a view of, count the writes to it by itself (t.data)?
 bool counts_apart(const record::Tape& tape, TensorId id) {
   while (id >= 0) {
-    const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+    const TensorInfo& info = tape.tensors[id];
     if (info.producer < 0) return false;
-    const record::Entry& e = tape.entries[static_cast<size_t>(info.producer)];
+    const record::Entry& e = tape.entries[info.producer];
     if (e.own_version) return true;
     TensorId shown = -1;
     for_each_tensor(e.args, [&](TensorId t) {
-      if (t < id && tape.tensors[static_cast<size_t>(t)].storage == info.storage) shown = t;
+      if (t < id && tape.tensors[t].storage == info.storage) shown = t;
     });
     id = shown;
   }
@@ -39,7 +39,7 @@ std::unordered_map<int, int> counted_writes(const record::Tape& tape) {
   for (const record::Entry& e : tape.entries)
     if (!e.facts->turns && !record::counts_no_write(e))
       for_each_written(e, [&](TensorId id) {
-        if (!counts_apart(tape, id)) ++counted[tape.tensors[static_cast<size_t>(id)].storage];
+        if (!counts_apart(tape, id)) ++counted[tape.tensors[id].storage];
       });
   return counted;
 }
@@ -144,7 +144,7 @@ void write_back(Windows& w) {
     w.out.graph->outputs.push_back({w.read(id), graph_input});
     const auto writes = counted.find(w.tape.tensors[id].storage);
     w.out.counted_writes.resize(w.out.inputs.size());
-    w.out.counted_writes[static_cast<size_t>(graph_input)] = writes == counted.end() ? 0 : writes->second;
+    w.out.counted_writes[graph_input] = writes == counted.end() ? 0 : writes->second;
   }
 }
 

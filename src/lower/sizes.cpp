@@ -76,7 +76,7 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, con
              std::vector<SizeFact> recorded)
     : symbols_(numbers), recorded_(std::move(recorded)) {
   for (size_t i = 0; i < tape.inputs.size() && i < dynamic.size(); ++i) {
-    const record::TensorInfo& info = tape.tensors[static_cast<size_t>(tape.inputs[i])];
+    const record::TensorInfo& info = tape.tensors[tape.inputs[i]];
     auto add = [&](size_t dim, int64_t hint) {
       if ((dynamic[i] >> dim & 1) && info.plain && hint >= 2)
         symbols_.push_back(SymbolRow::of_input(next_symbol(), static_cast<int>(i), static_cast<int>(dim),
@@ -88,8 +88,7 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, con
   for (size_t id = 0; id < tape.tensors.size(); ++id)
     for (int d = 0; d < 64 && tape.tensors[id].data_dims >> d; ++d)
       if ((tape.tensors[id].data_dims >> d & 1) && tape.tensors[id].producer >= 0)
-        symbols_.push_back(SymbolRow::of_data(data_size(static_cast<int>(id), d),
-                                              tape.tensors[id].sizes[static_cast<size_t>(d)]));
+        symbols_.push_back(SymbolRow::of_data(data_size(static_cast<int>(id), d), tape.tensors[id].sizes[d]));
   // Where only an unused tensor's sizes differ there are no symbols, and yet the recording computed with
   // sizes.
   for (const record::Entry& entry : tape.entries)
@@ -116,8 +115,7 @@ bool Sizes::holds_early(Sym s) const {
 Syms Sizes::of_input(const record::TensorInfo& info) const {
   Syms out(info.sizes.begin(), info.sizes.end());
   for (const SymbolRow& s : symbols_)
-    if (s.input == info.input && s.divisor == 1 && s.dim < kStrideBit)
-      out[static_cast<size_t>(s.dim)] = resolve(s.symbol);
+    if (s.input == info.input && s.divisor == 1 && s.dim < kStrideBit) out[s.dim] = resolve(s.symbol);
   return out;
 }
 
@@ -128,8 +126,7 @@ Syms Sizes::strides_of_input(const record::TensorInfo& info) const {
   if (!nesting || nesting->is_tight()) return {};
   Syms strides(info.strides.begin(), info.strides.end());
   for (const SymbolRow& s : symbols_)
-    if (of_this(s) && s.dim >= kStrideBit)
-      strides[static_cast<size_t>(s.dim - kStrideBit)] = resolve(s.symbol);
+    if (of_this(s) && s.dim >= kStrideBit) strides[s.dim - kStrideBit] = resolve(s.symbol);
   return strides_over(*nesting, of_input(info), std::move(strides));
 }
 
@@ -391,7 +388,7 @@ void Sizes::give_up(const record::Tape& tape, const SymbolTable& computed, const
   while (true) {
     begin_again();
     for (record::TensorId id : tape.inputs) {
-      const record::Dims& strides = tape.tensors[static_cast<size_t>(id)].strides;
+      const record::Dims& strides = tape.tensors[id].strides;
       bind_strides(id, Syms(strides.begin(), strides.end()));
     }
     for (size_t id = 0; id < tape.tensors.size(); ++id)

@@ -71,7 +71,7 @@ std::vector<Cover> covers_of(const Formula& whole, const Slide& s) {
 Term added_back(const Formula& whole, Term g, int64_t dim, const Slide& s) {
   Syms flat = g.sizes();
   flat.erase(flat.begin() + dim);
-  flat[static_cast<size_t>(dim)] = Sym(s.kernel * s.count);
+  flat[dim] = Sym(s.kernel * s.count);
   g = g.reshaped(flat);
   std::optional<Term> sum;
   for (const Cover& cover : covers_of(whole, s)) {

@@ -83,7 +83,7 @@ Stretch stretch_of(const Scaling& s) {
   for (int64_t o = 0; o < s.to; ++o) {
     const TapRange r = touched(o, s);
     for (int64_t i = r.first; i <= r.last; ++i) {
-      TapRange& p = places[static_cast<size_t>(i)];
+      TapRange& p = places[i];
       p = {std::min(p.first, o), std::max(p.last, o)};
     }
   }
@@ -92,11 +92,11 @@ Stretch stretch_of(const Scaling& s) {
   out.step = s.scale > 0 ? static_cast<int64_t>(static_cast<double>(Stretch::kOne) / s.scale) : 0;
   out.start = INT64_MAX;
   for (int64_t i = 0; i < s.from; ++i)
-    if (const TapRange& p = places[static_cast<size_t>(i)]; p.last >= 0)
+    if (const TapRange& p = places[i]; p.last >= 0)
       out.start = std::min(out.start, p.first * Stretch::kOne + Stretch::kOne - 1 - out.step * i);
   if (out.start == INT64_MAX) out.start = 0;
   for (int64_t i = 0; i < s.from; ++i)
-    if (const TapRange& p = places[static_cast<size_t>(i)]; p.last >= 0)
+    if (const TapRange& p = places[i]; p.last >= 0)
       out.count = std::max(out.count, p.last - out.begin(i) + 1);
   return out;
 }
@@ -146,7 +146,7 @@ Term resampled_backward(const Formula& f, Term g, int64_t dim, const Scaling& s)
   const Stretch stretch = stretch_of(s);
   const size_t rank = g.sizes().size();
   Syms to = g.sizes();
-  to[static_cast<size_t>(dim)] = s.from;
+  to[dim] = s.from;
   if (stretch.count == 0) return f.full(0, to);
   const Term i = f.places(s.from, 0, 1);
   Term begin = i * static_cast<double>(stretch.step) + static_cast<double>(stretch.start);
@@ -170,7 +170,7 @@ Term resampled_backward(const Formula& f, Term g, int64_t dim, const Scaling& s)
   weight = where(o <= last, weight, f.full(0, table));
   Syms split = to, broad(rank + 1, Sym(1));
   split.insert(split.begin() + dim + 1, stretch.count);
-  broad[static_cast<size_t>(dim)] = s.from;
+  broad[dim] = s.from;
   broad[static_cast<size_t>(dim) + 1] = stretch.count;
   const Term places = smaller(o, last).reshaped({Sym(s.from) * Sym(stretch.count)});
   return by_weight(taken(g, dim, places).reshaped(split), weight.reshaped(broad)).sum({dim + 1}, false);

@@ -89,7 +89,7 @@ void Windows::take_over_gaps(TensorId id) {
   const auto nesting = nesting_of(info.sizes, info.strides);
   for (size_t d = 0; nesting && d < strides.size(); ++d) {
     if (info.sizes[d] != 1 || !(nesting->gaps >> d & 1)) continue;
-    for_each_tensor(tape.entries[static_cast<size_t>(info.producer)].args, [&](TensorId of) {
+    for_each_tensor(tape.entries[info.producer].args, [&](TensorId of) {
       if (strides[d].is_const()) strides[d] = stride_like(info.strides[d], states_[of].layout, sizes);
     });
   }
@@ -196,7 +196,7 @@ Value* Windows::input_value(TensorId id) {
   out.inputs.push_back(info.input);
   Value* made = out.graph->add_input(type_of(id), kind);
   if (kind == InputKind::Param && static_cast<size_t>(info.input) < options_.addresses.size())
-    out.graph->inputs.back().address = options_.addresses[static_cast<size_t>(info.input)];
+    out.graph->inputs.back().address = options_.addresses[info.input];
   return made;
 }
 

@@ -162,7 +162,7 @@ PyObject* places(PyObject*, PyObject* tuple) {
     PyObject* parent = source->parent ? found[source->parent] : nullptr;
     PyObject*& here = found[source];
     if (source->access == guard::Access::root)
-      here = roots.all[static_cast<size_t>(source->index)];
+      here = roots.all[source->index];
     else if (source->access == guard::Access::constant)
       here = source->key.get();
     else

@@ -105,7 +105,7 @@ class ArchiveReader {
     const int64_t at = number();
     if (at == -1) return {};
     if (at < 0 || at >= static_cast<int64_t>(objects_.size())) fail();
-    return objects_[static_cast<size_t>(at)];
+    return objects_[at];
   }
   template <class Each>
   void list(const Each& each) {

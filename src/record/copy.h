@@ -45,7 +45,7 @@ inline int count_storages(const Tape& tape) {
 
 /// One more tensor, which lies in `storage` as `id` does in its own, and which no entry makes yet.
 inline TensorId add_like(Tape& tape, TensorId id, int storage) {
-  const TensorInfo like = tape.tensors[static_cast<size_t>(id)];
+  const TensorInfo like = tape.tensors[id];
   TensorInfo& added = tape.tensors.emplace_back();
   added = like;
   added.input = added.producer = -1;
@@ -56,7 +56,7 @@ inline TensorId add_like(Tape& tape, TensorId id, int storage) {
 /// One more tensor, with the sizes of `id` and memory of its own, row by row, which no entry makes yet.
 inline TensorId add_contiguous(Tape& tape, TensorId id) {
   const TensorId added = add_like(tape, id, count_storages(tape));
-  TensorInfo& info = tape.tensors[static_cast<size_t>(added)];
+  TensorInfo& info = tape.tensors[added];
   info.strides = Dims();
   for (int64_t stride : c10::contiguous_strides(info.sizes)) info.strides.push_back(stride);
   info.offset = 0;
@@ -64,7 +64,7 @@ inline TensorId add_contiguous(Tape& tape, TensorId id) {
 }
 
 inline void add_input(Tape& tape, TensorId id) {
-  tape.tensors[static_cast<size_t>(id)].input = static_cast<int>(tape.inputs.size());
+  tape.tensors[id].input = static_cast<int>(tape.inputs.size());
   tape.inputs.push_back(id);
 }
 
@@ -72,7 +72,7 @@ inline void add_input(Tape& tape, TensorId id) {
 inline void add_entry(Tape& tape, const Entry& entry) {
   const auto index = static_cast<int>(tape.entries.size());
   for_each_tensor(entry.results, [&](TensorId id) {
-    TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+    TensorInfo& info = tape.tensors[id];
     if (info.input < 0 && info.producer < 0) info.producer = index;
   });
   tape.entries.push_back(entry);

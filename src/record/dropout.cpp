@@ -158,7 +158,7 @@ at::Tensor random_numbers(const at::Tensor& seed, const at::Tensor& offset, cons
   const auto [four, which] =
       philox::drawn_at(Words{seed}, Words{offset}, Words{threads}, Words{vector}, Words{position});
   at::Tensor bits = four[3].t;
-  for (int64_t i = 0; i < 3; ++i) bits = at::where(which.t.eq(i), four[static_cast<size_t>(i)].t, bits);
+  for (int64_t i = 0; i < 3; ++i) bits = at::where(which.t.eq(i), four[i].t, bits);
   return bits.to(at::kFloat).mul(0x1p-32).add(0x1p-33);
 }
 

@@ -26,11 +26,11 @@ class Origins {
 
   bool add(TensorId id) {
     if (id < 0 || !seen_.insert(id).second) return true;
-    const TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    const TensorInfo& info = tape_.tensors[id];
     storages_.insert(info.storage);
     if (info.input >= 0) return origins.push_back(id), true;
     if (info.producer < 0 || !info.plain || ++operators_ > kMostOperators) return false;
-    const Entry& entry = tape_.entries[static_cast<size_t>(info.producer)];
+    const Entry& entry = tape_.entries[info.producer];
     return is_function(entry) && std::ranges::all_of(entry.args, [&](const Arg& arg) {
              return arg.syms.empty() &&
                     std::ranges::all_of(arg.tensors, [&](TensorId each) { return add(each); });
@@ -40,9 +40,7 @@ class Origins {
   /// Did any operator write to what was met? Those that turn a tensor only say so (detach_, of every
   /// torch.tensor()).
   bool is_written() const {
-    auto is_met = [&](TensorId id) {
-      return storages_.contains(tape_.tensors[static_cast<size_t>(id)].storage);
-    };
+    auto is_met = [&](TensorId id) { return storages_.contains(tape_.tensors[id].storage); };
     return std::ranges::any_of(
         tape_.entries, [&](const Entry& entry) { return !entry.facts->turns && any_written(entry, is_met); });
   }

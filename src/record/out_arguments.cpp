@@ -45,7 +45,7 @@ bool fills_new_tensors(const Entry& entry, const Tape& tape) {
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].is_out()) continue;
     if (entry.args[i].kind != Arg::Kind::Tensor || entry.args[i].tensors[0] < 0) return false;
-    const TensorInfo& info = tape.tensors[static_cast<size_t>(entry.args[i].tensors[0])];
+    const TensorInfo& info = tape.tensors[entry.args[i].tensors[0]];
     if (info.input >= 0 || std::find(info.sizes.begin(), info.sizes.end(), 0) == info.sizes.end())
       return false;
   }
@@ -72,7 +72,7 @@ bool gives_new_tensors(Entry& entry, Tape& tape, const torch::jit::Stack& given,
   }
   for (size_t i = 0; i < stack.size(); ++i) {
     if (!stack[i].isTensor() || entry.results[i].kind != Arg::Kind::Tensor) return false;
-    const TensorInfo& written = tape.tensors[static_cast<size_t>(entry.results[i].tensors[0])];
+    const TensorInfo& written = tape.tensors[entry.results[i].tensors[0]];
     const at::Tensor& fresh = stack[i].toTensor();
     if (!written.plain || !is_plain(fresh) || written.dtype != fresh.scalar_type() ||
         fresh.sizes() != written.sizes || fresh.strides() != written.strides)

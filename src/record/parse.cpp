@@ -86,9 +86,7 @@ class Parser {
 
   // ---- tensors ----
 
-  bool is_known(TensorId id) const {
-    return static_cast<size_t>(id) < known_.size() && known_[static_cast<size_t>(id)];
-  }
+  bool is_known(TensorId id) const { return static_cast<size_t>(id) < known_.size() && known_[id]; }
   TensorId tensor() {
     const TensorId id = in_.number_after("%");
     if (!is_known(id)) in_.fail("%" + std::to_string(id) + " is not defined before");
@@ -101,8 +99,8 @@ class Parser {
       in_.fail("%" + std::to_string(id) + " is defined twice, or out of range");
     while (tape_.tensors.size() <= static_cast<size_t>(id)) tape_.tensors.emplace_back();
     known_.resize(tape_.tensors.size());
-    known_[static_cast<size_t>(id)] = true;
-    TensorInfo& t = tape_.tensors[static_cast<size_t>(id)];
+    known_[id] = true;
+    TensorInfo& t = tape_.tensors[id];
     info(t);
     return t;
   }
@@ -130,7 +128,7 @@ class Parser {
     if (const auto device = accept_device(in_)) t.device = *device;
     std::optional<TensorId> over;
     while (fact_of(t, over)) continue;
-    if (t.plain) t.storage = over ? tape_.tensors[static_cast<size_t>(*over)].storage : storages_++;
+    if (t.plain) t.storage = over ? tape_.tensors[*over].storage : storages_++;
   }
   bool fact_of(TensorInfo& t, std::optional<TensorId>& over) {
     static constexpr std::pair<const char*, bool TensorInfo::*> kWords[] = {

@@ -82,7 +82,7 @@ void Recorder::run_parts(const c10::OperatorHandle& op, const OperatorFacts& fac
 
 /// Is the memory that entry `maker` gives as it was written to by an entry behind it? If not, it was unseen.
 bool Recorder::is_filled(size_t maker) const {
-  auto storage = [&](TensorId id) { return tape_.tensors[static_cast<size_t>(id)].storage; };
+  auto storage = [&](TensorId id) { return tape_.tensors[id].storage; };
   const int made = storage(tape_.entries[maker].results[0].tensors[0]);
   for (size_t i = maker + 1; i < tape_.entries.size(); ++i)
     if (any_written(tape_.entries[i], [&](TensorId id) { return storage(id) == made; })) return true;
@@ -114,7 +114,7 @@ void Recorder::add_whole(Entry entry, const torch::jit::Stack& stack) {
   for (size_t i = 0; i < returns; ++i) {
     take(stack[stack.size() - returns + i], Use::result, index, entry.results[i]);
     for (TensorId id : entry.results[i].tensors)
-      if (TensorInfo* info = id < 0 ? nullptr : &tape_.tensors[static_cast<size_t>(id)];
+      if (TensorInfo* info = id < 0 ? nullptr : &tape_.tensors[id];
           info && info->input < 0 && info->producer < 0)
         info->producer = index;  // a part's until now
   }

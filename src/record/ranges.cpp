@@ -14,12 +14,10 @@ namespace {
 /// The entry that made the tensor, all of it in one go: nothing writes to its memory behind that.
 const Entry* maker(const Tape& tape, TensorId id) {
   if (id < 0) return nullptr;
-  const TensorInfo& info = tape.tensors[static_cast<size_t>(id)];
+  const TensorInfo& info = tape.tensors[id];
   if (info.producer < 0 || !info.plain) return nullptr;
   const auto made = static_cast<size_t>(info.producer);
-  auto is_there = [&](TensorId written) {
-    return tape.tensors[static_cast<size_t>(written)].storage == info.storage;
-  };
+  auto is_there = [&](TensorId written) { return tape.tensors[written].storage == info.storage; };
   for (size_t i = made; i < tape.entries.size(); ++i)
     if (any_written(tape.entries[i], is_there)) return nullptr;
   return &tape.entries[made];

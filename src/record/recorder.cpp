@@ -44,8 +44,7 @@ struct Restored {
 bool has_new_geometry(const Entry& e) {
   const auto& handed_back = e.facts->handed_back;
   return std::any_of(handed_back.begin(), handed_back.end(), [&](const auto& same) {
-    return e.args[static_cast<size_t>(same.second)].tensors !=
-           e.results[static_cast<size_t>(same.first)].tensors;
+    return e.args[same.second].tensors != e.results[same.first].tensors;
   });
 }
 

@@ -45,17 +45,15 @@ bool may_decide_sizes(const Entry& entry, size_t argument) {
 }
 
 bool is_followed(const Tape& tape, const Entry& entry) {
-  return entry.grad_mode && any_tensor(entry.args, [&](TensorId id) {
-           return tape.tensors[static_cast<size_t>(id)].requires_grad;
-         });
+  return entry.grad_mode &&
+         any_tensor(entry.args, [&](TensorId id) { return tape.tensors[id].requires_grad; });
 }
 bool writes_gradients(const Tape& tape, const Entry& entry) {
   return is_followed(tape, entry) && !written_arguments(entry).empty();
 }
 bool needs_gradients(const Tape& tape) {
   for (const auto& t : tape.tensors)
-    if (t.producer >= 0 && t.requires_grad && tape.entries[static_cast<size_t>(t.producer)].grad_mode)
-      return true;
+    if (t.producer >= 0 && t.requires_grad && tape.entries[t.producer].grad_mode) return true;
   return std::any_of(tape.entries.begin(), tape.entries.end(),
                      [&](const Entry& e) { return writes_gradients(tape, e); });
 }

@@ -48,14 +48,14 @@ std::optional<TensorId> Tensors::find(const at::Tensor& t) const {
   if (!reverted_.empty())
     if (const auto at = reverted_.find(t.unsafeGetTensorImpl()); at != reverted_.end()) return at->second;
   const TensorId* id = ids_.find(t.unsafeGetTensorImpl());
-  if (!id || *id < 0 || !matches(tape_.tensors[static_cast<size_t>(*id)], t)) return std::nullopt;
+  if (!id || *id < 0 || !matches(tape_.tensors[*id], t)) return std::nullopt;
   return *id;
 }
 
 /// Is the tensor that was seen first still what it was then, or was until it was freed? One that has been
 /// turned (x.t_()) is another.
 bool Tensors::is_itself(TensorId id) const {
-  const Owner& owner = owners_[static_cast<size_t>(id)];
+  const Owner& owner = owners_[id];
   if (!owner.impl) return owner.was_itself;
   const TensorId* now = ids_.find(owner.impl);
   return now && *now == id;
@@ -105,8 +105,7 @@ std::optional<TensorId> Tensors::find_same_memory(const at::Tensor& t) const {
 TensorId Tensors::id_of(const at::Tensor& t, Use use, int entry) {
   if (!t.defined()) return -1;
   const auto id = find(t);
-  if (use == Use::itself)
-    return id && owners_[static_cast<size_t>(*id)].impl == t.unsafeGetTensorImpl() ? *id : add(t, -1);
+  if (use == Use::itself) return id && owners_[*id].impl == t.unsafeGetTensorImpl() ? *id : add(t, -1);
   if (id) return *id;
   if (use == Use::value)
     if (const auto same = find_same_memory(t)) {
@@ -166,20 +165,20 @@ int Tensors::storage_id(const at::Tensor& t, bool from_outside) {
 }
 
 void Tensors::count_write(TensorId id) {
-  const TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
-  if (info.plain) ++known_storages_[static_cast<size_t>(info.storage)].writes;
+  const TensorInfo& info = tape_.tensors[id];
+  if (info.plain) ++known_storages_[info.storage].writes;
 }
 
 int64_t Tensors::writes(const at::Tensor& t) const {
   if (!is_plain(t)) return -1;
   const auto* impl = t.storage().unsafeGetStorageImpl();
   const int* storage = storages_.find(impl);
-  return storage && is_memory(*storage, *impl) ? known_storages_[static_cast<size_t>(*storage)].writes : 0;
+  return storage && is_memory(*storage, *impl) ? known_storages_[*storage].writes : 0;
 }
 
 void Tensors::refilled(const at::Tensor& t) {
   if (const int* known = storages_.find(t.storage().unsafeGetStorageImpl()))
-    known_storages_[static_cast<size_t>(*known)].impl = nullptr;
+    known_storages_[*known].impl = nullptr;
 }
 
 void Tensors::becomes(const at::Tensor& t, TensorId id) {
@@ -187,9 +186,7 @@ void Tensors::becomes(const at::Tensor& t, TensorId id) {
   given_data_.emplace(t.unsafeGetTensorImpl(), t);
 }
 
-void Tensors::note_resized(TensorId id, size_t entry) {
-  resized_.push_back({owners_[static_cast<size_t>(id)].impl, id, entry});
-}
+void Tensors::note_resized(TensorId id, size_t entry) { resized_.push_back({owners_[id].impl, id, entry}); }
 
 void Tensors::revert(size_t entry) {
   for (const Resized& r : resized_)
@@ -203,12 +200,12 @@ void Tensors::let_go() {
     TensorId* now = ids_.find(impl);
     const bool itself = now && *now == id;
     if (itself) *now = -1;
-    Owner& owner = owners_[static_cast<size_t>(id)];
+    Owner& owner = owners_[id];
     if (owner.impl == impl) owner = {nullptr, itself};
     if (!resized_.empty()) std::erase_if(resized_, [&](const Resized& r) { return r.impl == impl; });
   });
   held_storages_.let_go([&](const c10::StorageImpl* impl, int id) {
-    const c10::StorageImpl*& known = known_storages_[static_cast<size_t>(id)].impl;
+    const c10::StorageImpl*& known = known_storages_[id].impl;
     if (known == impl) known = nullptr;
   });
 }

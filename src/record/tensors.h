@@ -87,7 +87,7 @@ class Tensors {
   bool is_itself(TensorId id) const;
   int storage_id(const at::Tensor& t, bool from_outside);
   bool is_memory(int storage, const c10::StorageImpl& impl) const {
-    return known_storages_[static_cast<size_t>(storage)].impl == &impl;
+    return known_storages_[storage].impl == &impl;
   }
 
   Tape& tape_;

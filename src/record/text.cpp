@@ -58,7 +58,7 @@ class TapePrinter {
   }
 
  private:
-  const TensorInfo& info(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)]; }
+  const TensorInfo& info(TensorId id) const { return tape_.tensors[id]; }
   void line(const std::string& text) { out_ += "  " + text + "\n"; }
 
   void notes(bool entry, size_t at) {
@@ -109,14 +109,14 @@ class TapePrinter {
   // ---- entries ----
 
   void entry(int index) {
-    const Entry& e = tape_.entries[static_cast<size_t>(index)];
+    const Entry& e = tape_.entries[index];
     mode(e);
     const std::string results = joined(e.results, [&](const Arg& r) { return result(r, index); });
     std::string text = "  " + results + (results.empty() ? "" : " = ") + c10::toString(e.op.operator_name()) +
                        "(" + arguments(e) + ")";
     if (e.own_version) text += " counting writes apart";
     if (e.loc >= 0) {
-      const SourceLine& l = tape_.locs[static_cast<size_t>(e.loc)];
+      const SourceLine& l = tape_.locs[e.loc];
       graph::append_loc(text, {l.file, l.line, l.function});
     }
     out_ += text + "\n";

@@ -31,8 +31,7 @@ Attempts::Attempts(const record::Tape& tape) {
       if (record::makes_generator(e.op)) add(own, generator);
       if (std::find(own.begin(), own.end(), generator) == own.end()) add(generators_, generator);
     }
-    for_each_tensor(e.results,
-                    [&](record::TensorId id) { draws_on(tape.tensors[static_cast<size_t>(id)].device); });
+    for_each_tensor(e.results, [&](record::TensorId id) { draws_on(tape.tensors[id].device); });
   }
 }
 
@@ -99,17 +98,15 @@ void check_nobody_was_told(const record::Communications& since, const RunEagerly
 VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<int, at::Tensor>& own) {
   if (std::ranges::all_of(tape.entries, [](const auto& e) { return record::written_arguments(e).empty(); }))
     return;
-  auto storage_of = [&](record::TensorId id) {
-    return id < 0 ? -1 : tape.tensors[static_cast<size_t>(id)].storage;
-  };
+  auto storage_of = [&](record::TensorId id) { return id < 0 ? -1 : tape.tensors[id].storage; };
   std::unordered_set<int> outside, written;
   for (record::TensorId id : tape.inputs)
-    if (!own.contains(tape.tensors[static_cast<size_t>(id)].input)) outside.insert(storage_of(id));
+    if (!own.contains(tape.tensors[id].input)) outside.insert(storage_of(id));
   for (size_t i = 0; i < tape.entries.size(); ++i) {
     const record::Entry& e = tape.entries[i];
     Entry visible{i, {}, e.facts->turns};
     for (int argument : record::written_arguments(e)) {
-      const auto& ids = e.args[static_cast<size_t>(argument)].tensors;
+      const auto& ids = e.args[argument].tensors;
       const bool shows =
           std::any_of(ids.begin(), ids.end(), [&](auto id) { return outside.contains(storage_of(id)); });
       if (!shows) continue;
@@ -125,7 +122,7 @@ VisibleWrites::VisibleWrites(const record::Tape& tape, const std::unordered_map<
 std::vector<bool> VisibleWrites::are_read(const record::Tape& tape,
                                           const std::vector<record::TensorId>& wanted) const {
   std::unordered_set<int> needed;
-  auto storage_of = [&](record::TensorId id) { return tape.tensors[static_cast<size_t>(id)].storage; };
+  auto storage_of = [&](record::TensorId id) { return tape.tensors[id].storage; };
   auto need = [&](const auto& ids) {
     for (record::TensorId id : ids)
       if (id >= 0) needed.insert(storage_of(id));
@@ -138,9 +135,8 @@ std::vector<bool> VisibleWrites::are_read(const record::Tape& tape,
   for (size_t i = tape.entries.size(); i-- > 0;) {
     const record::Entry& e = tape.entries[i];
     const std::vector<int> written = record::written_arguments(e);
-    const bool gives = std::ranges::any_of(e.results, any_needed) || std::ranges::any_of(written, [&](int a) {
-                         return any_needed(e.args[static_cast<size_t>(a)]);
-                       });
+    const bool gives = std::ranges::any_of(e.results, any_needed) ||
+                       std::ranges::any_of(written, [&](int a) { return any_needed(e.args[a]); });
     if (!gives) continue;
     for (size_t a = 0; a < e.args.size(); ++a) {
       const bool counts_only =
@@ -195,7 +191,7 @@ void Undo::before(size_t index, const torch::jit::Stack& arguments) {
                            t.storage_offset()});
   };
   for (int argument : entry.arguments) {
-    const c10::IValue& given = arguments[static_cast<size_t>(argument)];
+    const c10::IValue& given = arguments[argument];
     if (given.isTensor()) keep(given.toTensor());
     if (given.isTensorList())
       for (const at::Tensor& t : given.toTensorVector()) keep(t);

@@ -58,7 +58,7 @@ void CallMemory::bind(const std::vector<at::Tensor>& inputs) {
     const PlanBuffer& b = p_.plan.buffers[i];
     const int buffer = static_cast<int>(i);
     if (b.kind == BufferKind::Input)
-      put(buffer, inputs[static_cast<size_t>(b.source)]);
+      put(buffer, inputs[b.source]);
     else if (b.kind == BufferKind::Output && !b.owned_by_step && !p_.waits(i) && !p_.made_by_step(i) &&
              !slots_[i].data)
       make_output(buffer);
@@ -81,7 +81,7 @@ void CallMemory::bind_folds(const std::vector<at::Tensor>& inputs, std::shared_p
     const int buffer = static_cast<int>(i);
     if (b.kind == BufferKind::Input &&
         std::binary_search(p_.fold_inputs.begin(), p_.fold_inputs.end(), b.source)) {
-      put(buffer, inputs[static_cast<size_t>(b.source)]);
+      put(buffer, inputs[b.source]);
     } else if (b.kind == BufferKind::Fold || p_.in_fold[i]) {
       // Written by kernels; steps that own their result replace it. Also outputs without elements are read.
       if (!b.owned_by_step)
@@ -95,7 +95,7 @@ void CallMemory::bind_folds(const std::vector<at::Tensor>& inputs, std::shared_p
 at::TensorOptions CallMemory::options(int buffer) const {
   return at::TensorOptions()
       .dtype(record::to_torch(p_.buffer(buffer).type.dtype))
-      .device(p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]].device);
+      .device(p_.devices[p_.device_of_buffer[buffer]].device);
 }
 
 at::Tensor CallMemory::over(int buffer, void* data) const {
@@ -133,7 +133,7 @@ void* CallMemory::pointer(int buffer) {
 }
 
 void CallMemory::make_output(int buffer) {
-  const UsedDevice& d = p_.devices[p_.device_of_buffer[static_cast<size_t>(buffer)]];
+  const UsedDevice& d = p_.devices[p_.device_of_buffer[buffer]];
   put(buffer, d.driver->result(d.device, shape(buffer).sizes, shape(buffer).strides,
                                record::to_torch(p_.buffer(buffer).type.dtype)));
 }

@@ -30,7 +30,7 @@ class CallMemory {
   void take_shapes(std::shared_ptr<const Shapes> shapes);
   /// Null: it has been for no call yet.
   const std::shared_ptr<const Shapes>& shapes() const { return shapes_; }
-  const Shapes::OfBuffer& shape(int buffer) const { return shapes_->buffers[static_cast<size_t>(buffer)]; }
+  const Shapes::OfBuffer& shape(int buffer) const { return shapes_->buffers[buffer]; }
   void make_arenas();
   /// Inputs lie where they lie, and outputs that no step makes get their memory.
   void bind(const std::vector<at::Tensor>& inputs);
@@ -40,7 +40,7 @@ class CallMemory {
   void bind_folds(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes);
 
   // ---- one buffer
-  BufferInCall& slot(int buffer) { return slots_[static_cast<size_t>(buffer)]; }
+  BufferInCall& slot(int buffer) { return slots_[buffer]; }
   const at::Tensor& tensor(int buffer);
   void* pointer(int buffer);
   at::TensorOptions options(int buffer) const;

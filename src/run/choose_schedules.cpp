@@ -66,8 +66,8 @@ class Chooser {
   }
 
  private:
-  const Kernel& kernel(const Step& step) const { return plan_.kernels[static_cast<size_t>(step.kernel)]; }
-  const graph::Type& type(int buffer) const { return plan_.buffers[static_cast<size_t>(buffer)].type; }
+  const Kernel& kernel(const Step& step) const { return plan_.kernels[step.kernel]; }
+  const graph::Type& type(int buffer) const { return plan_.buffers[buffer].type; }
 
   std::vector<Candidate> candidates() const {
     std::map<int, Candidate> found;
@@ -109,7 +109,7 @@ class Chooser {
     buffers_.clear();
     usual_.clear();
     for (int i = 1; i < schedules; ++i)
-      if (choice.name == ways[static_cast<size_t>(i)].name) chosen_[step.kernel] = i;
+      if (choice.name == ways[i].name) chosen_[step.kernel] = i;
     if (choice.times.empty()) return;
     lines_.push_back(in_words("kernel " + k.name, choice));
     log("perf_hints", name_ + ": " + lines_.back());

@@ -39,7 +39,7 @@ constexpr std::string_view kUsual = "as ATen chooses";
 class AttentionCall {
  public:
   AttentionCall(const loops::Plan& plan, const loops::Step& step) : node_(*step.node), device_(step.device) {
-    for (int b : step.buffers) types_.push_back(&plan.buffers[static_cast<size_t>(b)].type);
+    for (int b : step.buffers) types_.push_back(&plan.buffers[b].type);
     result_ = types_.back();
     types_.resize(static_cast<size_t>(step.operand_count));
   }

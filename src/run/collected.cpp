@@ -25,12 +25,12 @@ void Collected::for_fresh(const CallMemory& memory, Each each) const {
   for (size_t i = 0; i < p_.lowered.outputs.size(); ++i) {
     const lower::TensorOut& o = p_.lowered.outputs[i];
     if (o.kind != lower::TensorOut::Kind::Fresh) continue;
-    const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer, owner = p_.owner(b);
+    const int b = p_.plan.outputs[o.index].buffer, owner = p_.owner(b);
     const loops::PlanBuffer& held = p_.buffer(owner);
     const bool ours =
         held.kind == BufferKind::Output || (held.kind == BufferKind::Temp && held.owned_by_step);
     const Result& want = memory.shapes()->results[i];
-    const bool itself = ours && !given[static_cast<size_t>(owner)]++ && memory.shape(b).sizes == want.sizes &&
+    const bool itself = ours && !given[owner]++ && memory.shape(b).sizes == want.sizes &&
                         memory.shape(b).strides == want.strides;
     each(i, b, itself);
   }

@@ -46,7 +46,7 @@ bool let_go(const Prepared& p, std::vector<at::Tensor>& tape_inputs, std::vector
   if (!p.lowered.reshaped.empty() || writes) return false;
   std::vector<bool> needed(tape_inputs.size(), false);
   for (const lower::TensorOut& o : p.lowered.outputs)
-    if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[static_cast<size_t>(o.index)] = true;
+    if (o.kind == Kind::Input || o.kind == Kind::InputView) needed[o.index] = true;
   for (size_t i = 0; i < tape_inputs.size(); ++i)
     if (!needed[i]) tape_inputs[i].reset();
   inputs.clear();
@@ -61,10 +61,8 @@ Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lowe
       p_(std::move(lowered), std::move(plan), std::move(code), std::move(symbols)),
       final_steps_(first_final_step(p_)) {
   for (const record::TensorId id : wanted_) {
-    const int producer = tape_.tensors.empty() ? -1 : tape_.tensors[static_cast<size_t>(id)].producer;
-    modes_.push_back(producer < 0
-                         ? std::nullopt
-                         : std::optional(tape_.entries[static_cast<size_t>(producer)].inference_mode));
+    const int producer = tape_.tensors.empty() ? -1 : tape_.tensors[id].producer;
+    modes_.push_back(producer < 0 ? std::nullopt : std::optional(tape_.entries[producer].inference_mode));
   }
   count_steps();
 }
@@ -100,14 +98,14 @@ void Compiled::finish_code(const std::string& name) {
 std::vector<int> Compiled::written_inputs() const {
   std::vector<int> out;
   for (const loops::PlanOutput& o : p_.plan.outputs)
-    if (o.write_to >= 0) out.push_back(p_.lowered.inputs[static_cast<size_t>(o.write_to)]);
+    if (o.write_to >= 0) out.push_back(p_.lowered.inputs[o.write_to]);
   return out;
 }
 
 std::vector<int> Compiled::weights() const {
   std::vector<int> out;
   for (const int i : p_.fold_inputs) {
-    const int input = p_.lowered.inputs[static_cast<size_t>(i)];
+    const int input = p_.lowered.inputs[i];
     if (!p_.lowered.constants.contains(input)) out.push_back(input);
   }
   return out;

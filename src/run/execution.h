@@ -65,9 +65,7 @@ class Execution {
   FoldedBuffers fold(const std::vector<at::Tensor>& inputs, std::shared_ptr<const Shapes> shapes);
 
  private:
-  const Shapes::OfStep& of_step(const PreparedStep& p) const {
-    return memory.shapes()->steps[static_cast<size_t>(p.shape)];
-  }
+  const Shapes::OfStep& of_step(const PreparedStep& p) const { return memory.shapes()->steps[p.shape]; }
   void run_step(const PreparedStep& p);
   bool keep_call(const PreparedStep& p);
   void launch(const PreparedStep& p);

@@ -13,9 +13,7 @@ constexpr int kFewCalls = 4;    // that a folding must have served to be worth i
 constexpr int kShortLived = 3;  // so many in a row did not: nothing is folded any more
 constexpr int kUnchanged = 16;  // until so many calls in a row found the same contents
 
-const at::Tensor& at(const std::vector<at::Tensor>& inputs, int input) {
-  return inputs[static_cast<size_t>(input)];
-}
+const at::Tensor& at(const std::vector<at::Tensor>& inputs, int input) { return inputs[input]; }
 
 }  // namespace
 

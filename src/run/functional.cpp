@@ -215,7 +215,7 @@ Tensors run_node(const Node& n, const Tensors& in, const std::vector<lower::Exte
     case OpKind::Scan: return {scan(n, in[0])};
     case OpKind::Scatter: return {scatter(n, in)};
     case OpKind::Extern: {
-      const lower::ExternCall& call = calls[static_cast<size_t>(n.attr<int64_t>("call"))];
+      const lower::ExternCall& call = calls[n.attr<int64_t>("call")];
       std::vector<int64_t> numbers;
       for (const record::Arg& arg : call.args)
         for (Sym s : arg.syms) numbers.push_back(s.value());
@@ -274,14 +274,14 @@ Tensors run(const lower::Lowered& lowered, size_t wanted, const Attempts& attemp
   Tensors out(lowered.outputs.size());
   for (size_t i = 0; i < out.size(); ++i) {
     if (lowered.outputs[i].kind != lower::TensorOut::Kind::Fresh) continue;
-    const at::Tensor& value = values[static_cast<size_t>(lowered.outputs[i].index)];
+    const at::Tensor& value = values[lowered.outputs[i].index];
     out[i] = at::empty_strided(results[i].sizes, results[i].strides, value.options()).copy_(value);
   }
   const auto& outputs = lowered.graph->outputs;
   for (size_t i = 0; i < outputs.size(); ++i)
     if (int to = outputs[i].write_to; to >= 0) {
       const at::AutoDispatchBelowADInplaceOrView is_announced;
-      inputs[static_cast<size_t>(to)].copy_(values[i]);
+      inputs[to].copy_(values[i]);
       announce_write(lowered, inputs, to);
     }
   announce_reshaped(lowered, tape_inputs);

@@ -83,8 +83,7 @@ at::Tensor KeptInputs::find_one(size_t i, const edge_list& edges) const {
   const auto& changing = links_.changing;
   const auto changes = std::ranges::find(changing, i, &TrainedLinks::Changing::input);
   if (!kept_.empty())
-    return changes == changing.end() ? kept_[i].unpack()
-                                     : changing_[static_cast<size_t>(changes - changing.begin())].clone();
+    return changes == changing.end() ? kept_[i].unpack() : changing_[changes - changing.begin()].clone();
   at::Tensor now;
   bool is_found = !seen_.empty();
   if (is_found) {
@@ -108,7 +107,7 @@ at::Tensor KeptInputs::leaf_behind(size_t input, const edge_list& edges) const {
   const std::vector<size_t>& to = links_.edges;
   const auto at = std::ranges::find(to, input);
   if (at == to.end()) return {};
-  const auto& node = edges[static_cast<size_t>(at - to.begin())].function;
+  const auto& node = edges[at - to.begin()].function;
   const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get());
   return leaf ? leaf->variable : at::Tensor();
 }

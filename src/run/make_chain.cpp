@@ -95,7 +95,7 @@ class Linking {
   void note_writes(size_t piece) {
     for (const record::Entry& entry : pieces_[piece].tape.entries)
       for (int a : record::written_arguments(entry))
-        for (TensorId id : entry.args[static_cast<size_t>(a)].tensors)
+        for (TensorId id : entry.args[a].tensors)
           if (id >= 0) written_.try_emplace(storage(id), Writers{piece, piece}).first->second.last = piece;
   }
 
@@ -119,7 +119,7 @@ class Linking {
     region->facts.extern_calls = 1;
     region->facts.functional_text = piece.tape.entries[0].op.operator_name().name + ", by eager\n";
     for (TensorId id : piece.results) {
-      requires_grad_[static_cast<size_t>(id)] = piece.tape.tensors[static_cast<size_t>(id)].requires_grad;
+      requires_grad_[id] = piece.tape.tensors[id].requires_grad;
       kept_.insert(storage(id));
     }
     for (TensorId id : piece.tape.inputs) kept_.insert(storage(id));
@@ -136,7 +136,7 @@ class Linking {
     autograd::StepTape step =
         autograd::make_step(piece.tape, piece.results, run_.wishes.budget, made_of_numbers(constants));
     for (size_t i = 0; i < piece.results.size(); ++i)
-      requires_grad_[static_cast<size_t>(piece.results[i])] = step.used_up[i] || step.leaves_made[i];
+      requires_grad_[piece.results[i]] = step.used_up[i] || step.leaves_made[i];
     Tape tape = record::copy_of(piece.tape);
     std::vector<TensorId> wanted = piece.results;
     const StepOf region_of = begin_step(tape, wanted, std::move(step));
@@ -159,7 +159,7 @@ class Linking {
     std::vector<PieceSizes::Layout> layouts;
     if (known.open().empty()) {
       for (TensorId id : piece.results) {
-        const record::TensorInfo& info = piece.tape.tensors[static_cast<size_t>(id)];
+        const record::TensorInfo& info = piece.tape.tensors[id];
         layouts.push_back(
             {{info.sizes.begin(), info.sizes.end()}, {info.strides.begin(), info.strides.end()}});
       }
@@ -174,19 +174,16 @@ class Linking {
 
   void note_gradients(const Piece& piece, const Trained& region) {
     for (size_t i = 0; i < piece.results.size(); ++i)
-      requires_grad_[static_cast<size_t>(piece.results[i])] = region.requires_gradient(i);
-    for (size_t input : region.rewritten())
-      requires_grad_[static_cast<size_t>(region.tape().inputs[input])] = true;
+      requires_grad_[piece.results[i]] = region.requires_gradient(i);
+    for (size_t input : region.rewritten()) requires_grad_[region.tape().inputs[input]] = true;
   }
 
   /// Tensors of a joint tape alone lie in no memory of the run's, or that of another one there.
   int storage(TensorId id) const {
-    return static_cast<size_t>(id) < run_.tape.tensors.size()
-               ? run_.tape.tensors[static_cast<size_t>(id)].storage
-               : -1;
+    return static_cast<size_t>(id) < run_.tape.tensors.size() ? run_.tape.tensors[id].storage : -1;
   }
   /// Of the run's inputs; -1: an earlier piece makes it.
-  int input(TensorId id) const { return run_.tape.tensors[static_cast<size_t>(id)].input; }
+  int input(TensorId id) const { return run_.tape.tensors[id].input; }
 
   /// One that a single piece reads, and nobody is given, is part of that piece's program.
   void share_constants() {
@@ -216,9 +213,9 @@ class Linking {
     std::vector<bool> made_inside;
     for (TensorId id : piece.inputs) {
       made_inside.push_back(input(id) < 0);
-      bool& known = piece.tensors[static_cast<size_t>(id)].requires_grad;
+      bool& known = piece.tensors[id].requires_grad;
       if (input(id) < 0) known = false;
-      known |= requires_grad_[static_cast<size_t>(id)];
+      known |= requires_grad_[id];
     }
     return made_inside;
   }
@@ -270,7 +267,7 @@ class Linking {
     for (TensorId id : piece.inputs) {
       const int of_run = input(id);
       const bool hidden = is_hidden(id);
-      const bool param = of_run >= 0 && run_.is_param[static_cast<size_t>(of_run)];
+      const bool param = of_run >= 0 && run_.is_param[of_run];
       out.push_back((hidden || param) && !written_.contains(storage(id)));
     }
     return out;

@@ -88,9 +88,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                const std::string& name, const loops::PlanOptions& options, Stages& stages,
                                const std::vector<int>& free_outputs, bool at_once) {
-  auto same_call = [&](int64_t a, int64_t b) {
-    return lowered.calls[static_cast<size_t>(a)] == lowered.calls[static_cast<size_t>(b)];
-  };
+  auto same_call = [&](int64_t a, int64_t b) { return lowered.calls[a] == lowered.calls[b]; };
   loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, free_outputs);
   check_sizes(plan);
   std::vector<std::string> choices;
@@ -101,8 +99,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
   for (lower::TensorOut& out : lowered.outputs) {
     const bool any_order = std::ranges::find(free_outputs, out.index) != free_outputs.end();
     if (out.kind == lower::TensorOut::Kind::Fresh && any_order)
-      out.strides =
-          plan.buffers[static_cast<size_t>(plan.outputs[static_cast<size_t>(out.index)].buffer)].type.strides;
+      out.strides = plan.buffers[plan.outputs[out.index].buffer].type.strides;
   }
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, free_outputs));

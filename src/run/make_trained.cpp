@@ -46,8 +46,8 @@ class Distinct {
 /// Results that are parts of something saved: one memory, two ways to look at it. Their gradient has to be
 /// that of the whole, as what is seen again through it.
 std::set<TensorId> parts_of_saved(const Joint& joint, const Split& parts) {
-  auto storage = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].storage; };
-  auto is_input = [&](TensorId id) { return joint.tape.tensors[static_cast<size_t>(id)].input >= 0; };
+  auto storage = [&](TensorId id) { return joint.tape.tensors[id].storage; };
+  auto is_input = [&](TensorId id) { return joint.tape.tensors[id].input >= 0; };
   std::set<TensorId> out;
   for (TensorId id : joint.tangent_of)
     for (TensorId saved : parts.saved)
@@ -97,8 +97,8 @@ class BackwardSizes {
  private:
   TrainedSizes::Layout layout(size_t input, const Compiled& forward) const {
     const TensorId id = tape_.inputs[input];
-    const record::TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
-    Syms sizes = joint_.sizes.empty() ? Syms() : joint_.sizes[static_cast<size_t>(id)];
+    const record::TensorInfo& info = tape_.tensors[id];
+    Syms sizes = joint_.sizes.empty() ? Syms() : joint_.sizes[id];
     if (sizes.empty()) sizes = Syms(info.sizes.begin(), info.sizes.end());
     for (Sym& s : sizes) s = region_.resolve(s);
     Syms strides(info.strides.begin(), info.strides.end());
@@ -112,12 +112,11 @@ class BackwardSizes {
 
   /// One that is no product of sizes.
   Sym stride_given(TensorId id, size_t dim, const Compiled& forward) const {
-    const record::TensorInfo& info = tape_.tensors[static_cast<size_t>(id)];
+    const record::TensorInfo& info = tape_.tensors[id];
     const auto& wanted = forward.wanted();
     const auto at = std::ranges::find(wanted, id);
     if (at != wanted.end())
-      return region_.resolve(
-          forward.lowered().outputs[static_cast<size_t>(at - wanted.begin())].strides[dim]);
+      return region_.resolve(forward.lowered().outputs[at - wanted.begin()].strides[dim]);
     const Sym named = tape_symbol(id, static_cast<int>(dim) + kStrideBit), known = region_.resolve(named);
     return known == named ? Sym(info.strides[dim]) : known;  // of an input of the region
   }
@@ -242,7 +241,7 @@ class Making {
     Distinct wanted;
     for (TensorId id : parts.outputs) wanted.add(id);
     for (TensorId id : parts.saved) {
-      const int input = parts.forward.tensors[static_cast<size_t>(id)].input;
+      const int input = parts.forward.tensors[id].input;
       if (input < 0 || run_.constants.contains(input)) wanted.add(id);
     }
     left_ = only_left(parts);
@@ -252,9 +251,7 @@ class Making {
   /// What the forward part leaves for the backward part alone, as images that nothing looks at but through
   /// their sizes: they may lie in any order of memory.
   static std::set<TensorId> only_left(const Split& parts) {
-    auto info = [&](TensorId id) -> const record::TensorInfo& {
-      return parts.forward.tensors[static_cast<size_t>(id)];
-    };
+    auto info = [&](TensorId id) -> const record::TensorInfo& { return parts.forward.tensors[id]; };
     std::set<TensorId> left;
     for (TensorId id : parts.saved)
       if (info(id).input < 0 && info(id).sizes.size() >= 4) left.insert(id);
@@ -263,7 +260,7 @@ class Making {
       if (id >= 0) shown.insert(info(id).storage);
     std::unordered_map<int, TensorId> known;
     auto look = [&](TensorId id) {
-      const int storage = parts.backward.tensors[static_cast<size_t>(id)].storage;
+      const int storage = parts.backward.tensors[id].storage;
       if (known.try_emplace(storage, id).first->second != id) shown.insert(storage);
     };
     for (TensorId id : parts.backward.inputs) look(id);
@@ -281,11 +278,10 @@ class Making {
       return {};
     std::vector<int> places(lowered.graph->outputs.size(), 0), free;
     for (const lower::TensorOut& out : lowered.outputs)
-      if (out.kind == lower::TensorOut::Kind::Fresh) ++places[static_cast<size_t>(out.index)];
+      if (out.kind == lower::TensorOut::Kind::Fresh) ++places[out.index];
     for (size_t i = 0; i < wanted.size(); ++i) {
       const lower::TensorOut& out = lowered.outputs[i];
-      if (out.kind == lower::TensorOut::Kind::Fresh && left_.contains(wanted[i]) &&
-          places[static_cast<size_t>(out.index)] == 1) {
+      if (out.kind == lower::TensorOut::Kind::Fresh && left_.contains(wanted[i]) && places[out.index] == 1) {
         free.push_back(out.index);
         freed_.insert(wanted[i]);
       }
@@ -298,13 +294,12 @@ class Making {
     const auto& wanted = forward.wanted();
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (!freed_.contains(wanted[i])) continue;
-      record::TensorInfo& info = parts.backward.tensors[static_cast<size_t>(wanted[i])];
+      record::TensorInfo& info = parts.backward.tensors[wanted[i]];
       const Syms& lies = forward.lowered().outputs[i].strides;
       std::vector<int64_t> order(info.sizes.size());
       std::iota(order.begin(), order.end(), 0);
-      std::ranges::stable_sort(order, [&](int64_t a, int64_t b) {
-        return loops::estimate(lies[static_cast<size_t>(a)]) > loops::estimate(lies[static_cast<size_t>(b)]);
-      });
+      std::ranges::stable_sort(
+          order, [&](int64_t a, int64_t b) { return loops::estimate(lies[a]) > loops::estimate(lies[b]); });
       int64_t run = 1;
       for (size_t k = order.size(); k-- > 0;) {
         const auto d = static_cast<size_t>(order[k]);

@@ -39,7 +39,7 @@ std::vector<int> stores_of(const loops::Plan& plan, const PreparedStep& p) {
   if (p.kernel < 0) return stores;
   const size_t operands =
       p.step->kind == StepKind::Contraction ? static_cast<size_t>(p.step->operand_count) : 0;
-  const auto& buffers = plan.kernels[static_cast<size_t>(p.kernel)].buffers;
+  const auto& buffers = plan.kernels[p.kernel].buffers;
   for (size_t b = operands; b < p.step->buffers.size(); ++b)
     if (buffers[b - operands].role != loops::BufferRole::In) stores.push_back(p.step->buffers[b]);
   return stores;
@@ -60,7 +60,7 @@ void check_sizes(const loops::Plan& plan) {
 // ---- Shapes ----
 
 Syms PreparedStep::given(const loops::Plan& plan) const {
-  if (kernel >= 0) return plan.kernels[static_cast<size_t>(kernel)].symbols;
+  if (kernel >= 0) return plan.kernels[kernel].symbols;
   Syms all;
   if (call)
     for (const record::Arg& a : call->args) all.insert(all.end(), a.syms.begin(), a.syms.end());
@@ -162,7 +162,7 @@ void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>&
       p.queue = use(s.device);
     }
     if (s.kind == StepKind::Library) p.library = &find_library(*s.node);
-    if (s.kind == StepKind::Extern) p.call = &lowered.calls[static_cast<size_t>(s.call)];
+    if (s.kind == StepKind::Extern) p.call = &lowered.calls[s.call];
     p.shape = static_cast<int>(fold_steps.size() + steps.size()) - 1;
   }
   for (size_t first = 0, end; first < to.size(); first = end) {
@@ -176,11 +176,11 @@ void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>&
 /// What a profiler calls a step.
 std::string Prepared::name_of(const Step& s) const {
   switch (s.kind) {
-    case StepKind::Kernel: return "torchbolt::" + plan.kernels[static_cast<size_t>(s.kernel)].name;
-    case StepKind::Contraction: return "torchbolt::" + plan.kernels[static_cast<size_t>(s.epilogue)].name;
+    case StepKind::Kernel: return "torchbolt::" + plan.kernels[s.kernel].name;
+    case StepKind::Contraction: return "torchbolt::" + plan.kernels[s.epilogue].name;
     case StepKind::Library: return "torchbolt::" + std::string(graph::op_info(s.node->op).name);
     case StepKind::Extern: {
-      const std::string name = c10::toString(lowered.calls[static_cast<size_t>(s.call)].op.operator_name());
+      const std::string name = c10::toString(lowered.calls[s.call].op.operator_name());
       return name.starts_with("torchbolt::") ? name : "torchbolt::" + name;
     }
     case StepKind::Pack: return "torchbolt::pack_weights";
@@ -224,7 +224,7 @@ void Prepared::find_fold_inputs() {
   for (const Step& s : plan.fold_steps)
     for (int b : s.buffers) {  // an epilogue's operands lie behind the contraction's
       b = owner(b);
-      in_fold[static_cast<size_t>(b)] = 1;
+      in_fold[b] = 1;
       if (buffer(b).kind == BufferKind::Input) fold_inputs.push_back(buffer(b).source);
     }
   std::sort(fold_inputs.begin(), fold_inputs.end());
@@ -317,7 +317,7 @@ void Prepared::find_waiting_steps() {
     }
     for (size_t b = 0; b < p.step->buffers.size(); ++b) {
       const bool result = p.learns >= 0 && b >= static_cast<size_t>(p.step->operand_count);
-      if (!result) phase = std::max(phase, buffer_phase_[static_cast<size_t>(p.step->buffers[b])]);
+      if (!result) phase = std::max(phase, buffer_phase_[p.step->buffers[b]]);
     }
     if (phase > found) throw_unsupported("a size that is data is wanted before it is known");
     found += p.learns >= 0;
@@ -354,11 +354,11 @@ void Prepared::find_lifetimes() {
     if (i == memory && is_made && !b.owned_by_step) {
       // All memory is got before the caller can see anything.
       const int at = waits(i) ? b.first_step : std::min(b.first_step, first_visible_write);
-      steps[static_cast<size_t>(at)].makes.push_back(static_cast<int>(i));
+      steps[at].makes.push_back(static_cast<int>(i));
       made_by_step_[i] = 1;
     }
     if (kind != BufferKind::Output && b.last_step < last)
-      steps[static_cast<size_t>(b.last_step)].frees.push_back(static_cast<int>(i));
+      steps[b.last_step].frees.push_back(static_cast<int>(i));
   }
 }
 

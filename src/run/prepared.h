@@ -105,7 +105,7 @@ class Prepared {
   std::vector<DataSizes> data_sizes;  // in the order in which they become known
   mutable StepTimes times;            // of `steps`, where calls were timed
 
-  const loops::PlanBuffer& buffer(int b) const { return plan.buffers[static_cast<size_t>(b)]; }
+  const loops::PlanBuffer& buffer(int b) const { return plan.buffers[b]; }
   /// The buffer whose memory it shows.
   int owner(int b) const;
   /// Are its sizes data, so that it waits for them?

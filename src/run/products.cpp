@@ -160,7 +160,7 @@ at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weigh
   at::Tensor out = at::empty({count, rows, width}, x.options());
   for (int64_t i = 0; i < count; ++i) {
     at::Tensor part = out.select(0, i);
-    at::mm_out(part, flat, weights[static_cast<size_t>(i)].t());
+    at::mm_out(part, flat, weights[i].t());
   }
   return out.view(sizes);
 }

@@ -19,7 +19,7 @@ namespace {
 std::vector<c10::IValue> inputs_of(const PreparedStep& p, const Prepared& program, const Shapes& shapes) {
   std::vector<c10::IValue> out;
   for (int i = 0; i < p.step->operand_count; ++i) {
-    const auto b = static_cast<size_t>(p.step->buffers[static_cast<size_t>(i)]);
+    const auto b = static_cast<size_t>(p.step->buffers[i]);
     const Shapes::OfBuffer& shape = shapes.buffers[b];
     const c10::ScalarType dtype = record::to_torch(program.plan.buffers[b].type.dtype);
     out.emplace_back(at::Tensor(at::detail::empty_strided_meta(shape.sizes, shape.strides, dtype)));

@@ -80,7 +80,7 @@ RecordedCall::RecordedCall(const Prepared& prepared, std::shared_ptr<const Secti
       written_(p_.lowered.inputs.size()),
       results_(before ? std::move(before->results_) : nullptr) {
   for (const loops::PlanOutput& o : p_.plan.outputs)
-    if (o.write_to >= 0) written_[static_cast<size_t>(o.write_to)] = 1;
+    if (o.write_to >= 0) written_[o.write_to] = 1;
 }
 
 void RecordedCall::begin(const GraphedCall& call) { execution_->begin(call.values, call.generators); }
@@ -116,21 +116,18 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
 bool RecordedCall::lies_elsewhere(const at::Tensor& t) const { return t.device() != device().device; }
 
 int RecordedCall::buffer_of(size_t output) const {
-  return p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[output].index)].buffer;
+  return p_.plan.outputs[p_.lowered.outputs[output].index].buffer;
 }
 
 /// All of the memory that it lies in, seen in other sizes: memory for the one is memory for the other.
 bool RecordedCall::fills_its_owner(const Shapes& shapes, int buffer) const {
   auto fills = [&](int b) {
-    const Shapes::OfBuffer& m = shapes.buffers[static_cast<size_t>(b)];
+    const Shapes::OfBuffer& m = shapes.buffers[b];
     return record::elements_fill_memory(m.sizes, m.strides);
   };
-  auto bytes = [&](int b) {
-    return dense_bytes(p_.buffer(b).type.dtype, shapes.buffers[static_cast<size_t>(b)].sizes);
-  };
+  auto bytes = [&](int b) { return dense_bytes(p_.buffer(b).type.dtype, shapes.buffers[b].sizes); };
   const int owner = p_.owner(buffer);
-  return shapes.buffers[static_cast<size_t>(buffer)].offset == 0 && bytes(buffer) == bytes(owner) &&
-         fills(buffer) && fills(owner);
+  return shapes.buffers[buffer].offset == 0 && bytes(buffer) == bytes(owner) && fills(buffer) && fills(owner);
 }
 
 /// Outputs that the caller gets where the graphs make them.
@@ -150,7 +147,7 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
   std::ranges::stable_sort(staying_, std::ranges::greater(), &Staying::bytes);
   for (const Staying& s : staying_) {
     const Result& want = call.shapes->results[s.output];
-    const loops::PlanBuffer& memory = p_.plan.buffers[static_cast<size_t>(buffer_of(s.output))];
+    const loops::PlanBuffer& memory = p_.plan.buffers[buffer_of(s.output)];
     kinds_.push_back({want.sizes, want.strides, record::to_torch(memory.type.dtype)});
   }
   if (staying_.empty()) return results_.reset();
@@ -190,7 +187,7 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
     e.follow_queues();
     e.memory.make_arenas();
     for (int b : sections_->pinned) {
-      if (e.memory.slots()[static_cast<size_t>(b)].data) continue;
+      if (e.memory.slots()[b].data) continue;
       e.memory.make_output(b);
       held_.push_back(e.memory.tensor(b));
     }
@@ -205,7 +202,7 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
     choose_staying(call, copied_out);
     for (const Staying& s : staying_) {
       const int b = p_.owner(buffer_of(s.output));
-      const Shapes::OfBuffer& lies = call.shapes->buffers[static_cast<size_t>(b)];
+      const Shapes::OfBuffer& lies = call.shapes->buffers[b];
       at::Tensor memory = s.fresh.as_strided(lies.sizes, lies.strides);
       if (p_.buffer(b).owned_by_step)
         e.memory.place(b, std::move(memory));
@@ -222,7 +219,7 @@ bool RecordedCall::make_memory(const GraphedCall& call, device::Queue& queue, co
     if (p_.lies_in_arena(b) && p_.device_of_buffer[b] == sections_->device && e.memory.slots()[b].data)
       still_.emplace_back(static_cast<int>(b), e.memory.slots()[b].data);
   for (int b : sections_->pinned)
-    if (void* data = e.memory.slots()[static_cast<size_t>(b)].data) still_.emplace_back(b, data);
+    if (void* data = e.memory.slots()[b].data) still_.emplace_back(b, data);
   return true;
 }
 
@@ -264,7 +261,7 @@ bool RecordedCall::capture(size_t section, device::Queue& queue) {
   for (const PreparedStep& p : steps(here))
     for (int b : p.step->buffers) {
       const loops::PlanBuffer& memory = p_.buffer(b);
-      const BufferInCall& made = e.memory.slots()[static_cast<size_t>(b)];
+      const BufferInCall& made = e.memory.slots()[b];
       if (!memory.owned_by_step || memory.kind == loops::BufferKind::Fold || !made.data) continue;
       if (made.tensor.defined() && lies_elsewhere(made.tensor))
         part.elsewhere.emplace_back(b, made.tensor);
@@ -280,7 +277,7 @@ void RecordedCall::launch(const Section& section, device::Queue& queue, const Tu
   for (const PreparedStep& p : steps(section)) {
     execution_->run({&p, 1});
     for (int b : p.step->buffers)
-      if (sections_->placed[static_cast<size_t>(b)]) place(p, b, queue);
+      if (sections_->placed[b]) place(p, b, queue);
   }
 }
 

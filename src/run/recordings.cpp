@@ -69,8 +69,8 @@ GraphCall Recordings::described(const GraphedCall& call, const Sections& section
   for (size_t i = 0; i < sections.results.size(); ++i) {
     int64_t bytes = 0;
     if (sections.results[i] != Sections::Result::elsewhere) {
-      const int b = p_.plan.outputs[static_cast<size_t>(p_.lowered.outputs[i].index)].buffer;
-      bytes = dense_bytes(p_.buffer(b).type.dtype, call.shapes->buffers[static_cast<size_t>(b)].sizes);
+      const int b = p_.plan.outputs[p_.lowered.outputs[i].index].buffer;
+      bytes = dense_bytes(p_.buffer(b).type.dtype, call.shapes->buffers[b].sizes);
     }
     out.result_bytes.push_back(bytes);
     out.may_stay.push_back(sections.results[i] == Sections::Result::stays);

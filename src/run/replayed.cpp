@@ -25,7 +25,7 @@ std::vector<at::Tensor> Replayed::call(const std::vector<at::Tensor>& inputs,
   if (constants_.empty()) return replay(inputs, values, std::move(generators));
   // Each run gets its own copy: the user may write to what torch.tensor(...) gave.
   std::vector<at::Tensor> all = inputs;
-  for (const auto& [input, value] : constants_) all[static_cast<size_t>(input)] = value.clone();
+  for (const auto& [input, value] : constants_) all[input] = value.clone();
   return replay(all, values, std::move(generators));
 }
 

@@ -27,7 +27,7 @@ Tensors graph_inputs(const Lowered& lowered, const Tensors& inputs) {
   out.reserve(lowered.inputs.size());
   for (int i : lowered.inputs) {
     auto constant = lowered.constants.find(i);
-    out.push_back(constant == lowered.constants.end() ? inputs[static_cast<size_t>(i)] : constant->second);
+    out.push_back(constant == lowered.constants.end() ? inputs[i] : constant->second);
   }
   return out;
 }
@@ -46,20 +46,19 @@ void give_views(const Lowered& lowered, const std::vector<Result>& results, cons
 }
 
 void announce_write(const Lowered& lowered, const Tensors& inputs, int graph_input) {
-  const at::Tensor& t = inputs[static_cast<size_t>(graph_input)];
-  const int counted = lowered.counted_writes[static_cast<size_t>(graph_input)];
+  const at::Tensor& t = inputs[graph_input];
+  const int counted = lowered.counted_writes[graph_input];
   for (int i = 0; i < counted; ++i) t.unsafeGetTensorImpl()->bump_version();
   if (counted == 0) guard::note_handed_out(t);
 }
 
 void announce_reshaped(const Lowered& lowered, const Tensors& inputs) {
-  for (const TensorOut& o : lowered.reshaped)
-    inputs[static_cast<size_t>(o.index)].unsafeGetTensorImpl()->bump_version();
+  for (const TensorOut& o : lowered.reshaped) inputs[o.index].unsafeGetTensorImpl()->bump_version();
 }
 
 void reshape(const Lowered& lowered, const std::vector<Result>& results, const Tensors& inputs) {
   for (size_t i = 0; i < lowered.reshaped.size(); ++i) {
-    const at::Tensor& t = inputs[static_cast<size_t>(lowered.reshaped[i].index)];
+    const at::Tensor& t = inputs[lowered.reshaped[i].index];
     const Result& r = results[lowered.outputs.size() + i];
     const at::AutoDispatchBelowADInplaceOrView is_counted;
     t.as_strided_(r.sizes, r.strides, t.storage_offset() + r.offset);

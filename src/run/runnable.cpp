@@ -63,7 +63,7 @@ std::vector<int64_t> Runnable::values_of(const std::vector<at::Tensor>& tape_inp
       case SymbolRow::From::data: values.push_back(s.hint); break;  // until it is known
       case SymbolRow::From::computed: break;                        // no row of a region's own
       case SymbolRow::From::input: {
-        const at::Tensor& t = tape_inputs[static_cast<size_t>(s.input)];
+        const at::Tensor& t = tape_inputs[s.input];
         values.push_back(s.of(s.dim < kStrideBit ? t.size(s.dim) : t.stride(s.dim - kStrideBit)));
       }
     }

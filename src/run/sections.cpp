@@ -79,7 +79,7 @@ class Sectioning {
     for (const PreparedStep& p : p_.steps) steps.push_back(described(p));
     out_.parts = device::sections_of(steps);
     if (out_.parts.graphs == 0) out_.why_none = first_reason_;
-    for (int b : out_.parts.placed) out_.placed[static_cast<size_t>(b)] = 1;
+    for (int b : out_.parts.placed) out_.placed[b] = 1;
     for (const device::GraphSection& s : out_.parts.list) note(s, steps);
     for (size_t b = 0; b < copied_.size(); ++b)
       if (p_.plan.buffers[b].kind == BufferKind::Output && !p_.plan.buffers[b].owned_by_step &&
@@ -109,7 +109,7 @@ class Sectioning {
 
   std::string obstacle(const PreparedStep& p) const {
     for (int b : p.step->buffers)
-      if (const size_t at = p_.device_of_buffer[static_cast<size_t>(b)]; at != out_.device)
+      if (const size_t at = p_.device_of_buffer[b]; at != out_.device)
         return "works on " + p_.devices[at].device.str();
     if (const auto known = refused_.find(p.name); known != refused_.end()) return known->second;
     if (p.kernel < 0 && !p_.devices[out_.device].driver->records_calls()) return "is launched by ATen";
@@ -158,9 +158,8 @@ class Sectioning {
 
   void note_memory(int m) {
     const loops::PlanBuffer& b = p_.buffer(m);
-    if (b.kind == BufferKind::Input) out_.inputs[static_cast<size_t>(b.source)] = 1;
-    if (b.kind == BufferKind::Output || (b.owned_by_step && b.kind != BufferKind::Fold))
-      out_.borrowed[static_cast<size_t>(m)] = 1;
+    if (b.kind == BufferKind::Input) out_.inputs[b.source] = 1;
+    if (b.kind == BufferKind::Output || (b.owned_by_step && b.kind != BufferKind::Fold)) out_.borrowed[m] = 1;
   }
 
   /// Memory that calls make which go on when they have returned.
@@ -183,7 +182,7 @@ class Sectioning {
     for (size_t i = 0; i < out_.results.size(); ++i) {
       const lower::TensorOut& o = p_.lowered.outputs[i];
       if (o.kind != lower::TensorOut::Kind::Fresh) continue;
-      const int b = p_.plan.outputs[static_cast<size_t>(o.index)].buffer;
+      const int b = p_.plan.outputs[o.index].buffer;
       const size_t m = memory(b);
       const bool is_first = !given[m]++;
       const bool stays = is_first && !in_arena(m) && !under_way[m];
@@ -196,7 +195,7 @@ class Sectioning {
   /// What no graph touches lies elsewhere, and what is copied to where graphs have it stays there.
   void settle(Sections::Result& result, const lower::TensorOut& o) const {
     if (result == Sections::Result::elsewhere) return;
-    const size_t m = memory(p_.plan.outputs[static_cast<size_t>(o.index)].buffer);
+    const size_t m = memory(p_.plan.outputs[o.index].buffer);
     if (!out_.borrowed[m] && !in_arena(m))
       result = Sections::Result::elsewhere;
     else if (out_.placed[m])

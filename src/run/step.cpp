@@ -86,7 +86,7 @@ void WholeStep::give_histories(const std::vector<at::Tensor>& inputs,
   const auto node = autograd::make_node<UsedUp>();
   node->set_next_edges(std::move(edges));
   for (size_t i = 0; i < results.size(); ++i) {
-    const bool given = wanted_[i] < 0 || tape_.tensors[static_cast<size_t>(wanted_[i])].input >= 0;
+    const bool given = wanted_[i] < 0 || tape_.tensors[wanted_[i]].input >= 0;
     if (!used_up_[i] && !given && results[i].is_view() && !results[i].requires_grad())
       results[i] = results[i].detach();
   }

@@ -47,7 +47,7 @@ bool is_wrapped(const at::Tensor& t) {
 bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
   if (t.is_conj() || t.is_neg()) return false;
   for (int64_t d = 0; d < t.dim(); ++d)
-    if (t.size(d) > 1 && t.stride(d) != strides[static_cast<size_t>(d)]) return t.numel() == 0;
+    if (t.size(d) > 1 && t.stride(d) != strides[d]) return t.numel() == 0;
   return true;
 }
 
@@ -211,8 +211,7 @@ void Trained::give_views(const Tensors& inputs, const Tensors& wholes, const std
                        [&](size_t i, at::Tensor view) { results[i] = std::move(view); });
   }
   for (size_t i = 0; i < results.size(); ++i) {
-    if (!p_.differentiable[i] && results[i].requires_grad() &&
-        tape_.tensors[static_cast<size_t>(wanted_[i])].input < 0)
+    if (!p_.differentiable[i] && results[i].requires_grad() && tape_.tensors[wanted_[i]].input < 0)
       results[i] = results[i].detach();
     if (p_.leaves[i]) results[i].set_requires_grad(true);
   }
@@ -256,7 +255,7 @@ Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set, 
     const bool divides = i < saved && at::isFloatingType(info.dtype);
     at::Tensor once = made;  // what an expanded tensor shows of one element is written once
     for (int64_t d = 0; d < made.dim(); ++d)
-      if (strides[static_cast<size_t>(d)] == 0 && made.size(d) > 1) {
+      if (strides[d] == 0 && made.size(d) > 1) {
         once = once.narrow(d, 0, 1);
         if (t.defined()) t = t.narrow(d, 0, 1);
       }
@@ -297,7 +296,7 @@ bool Trained::is_usual(const PartialPasses::Kind& kind) const {
   if (kind.ways != p_.ways) return false;
   for (size_t k = 0; k < kind.given.size(); ++k)
     if (const int inner = links_.inner[k];
-        !kind.given[k] && (inner < 0 || kind.ways[static_cast<size_t>(inner)] != autograd::Arrives::through))
+        !kind.given[k] && (inner < 0 || kind.ways[inner] != autograd::Arrives::through))
       return false;
   return true;
 }
@@ -380,14 +379,14 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
     from = inputs[edge] = at::alias(inputs[edge]);
     if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
   }
-  for (const auto& [input, value] : constants_) inputs[static_cast<size_t>(input)] = value.clone();
+  for (const auto& [input, value] : constants_) inputs[input] = value.clone();
   std::vector<TensorId> given;
   for (size_t i = 0; i < p_.tangent_of.size(); ++i) given.push_back(links_.on_tape(i));
   again.inner.resize(p_.inner.size());
   std::unordered_map<size_t, size_t> makes;  // an inner result, by entry
   for (size_t i = 0; i < p_.inner.size(); ++i)
     if (const size_t tangent = p_.inner[i].tangent; parted[tangent].is_valid())
-      makes[static_cast<size_t>(info_of(tape_, given[tangent]).producer)] = i;
+      makes[info_of(tape_, given[tangent]).producer] = i;
   std::vector<at::Tensor> made(p_.inner.size());
   record::ReplayOptions options;
   options.value = Evaluate{symbols_, values};

@@ -361,8 +361,8 @@ variable_list TrainedCall::differentiate(const variable_list& tangents, const st
                                          int asked) {
   const SecondRun& again = second_run(tangents, seen);
   if (asked < 0) return again.differentiate(again.from, tangents);
-  const int inner = region_->links_.inner[static_cast<size_t>(asked)];
-  return again.differentiate({again.inner[static_cast<size_t>(inner)]}, tangents);
+  const int inner = region_->links_.inner[asked];
+  return again.differentiate({again.inner[inner]}, tangents);
 }
 
 /// The run is made again once, for all passes: as in eager, they go through the nodes of one run.

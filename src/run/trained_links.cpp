@@ -155,7 +155,7 @@ void TrainedLinks::find_readers_of_saved() {
   const Tape& tape = p_.backward_tape();
   std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
   for (size_t k = 0; k < count; ++k) {
-    auto& itself = from[static_cast<size_t>(tape.inputs[p_.saved.size() + k])];
+    auto& itself = from[tape.inputs[p_.saved.size() + k]];
     itself.assign(count, false);
     itself[k] = true;
   }
@@ -163,12 +163,12 @@ void TrainedLinks::find_readers_of_saved() {
     std::vector<bool> all(count);
     bool saved = false;
     for_each_tensor(entry.args, [&](TensorId id) {
-      saved |= from[static_cast<size_t>(id)].empty();
-      unite(all, from[static_cast<size_t>(id)]);
+      saved |= from[id].empty();
+      unite(all, from[id]);
     });
     if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
     if (saved) unite(reads_saved, all);
-    auto lead = [&](TensorId id) { from[static_cast<size_t>(id)] = all; };
+    auto lead = [&](TensorId id) { from[id] = all; };
     for_each_tensor(entry.results, lead);
     for_each_written(entry, lead);
   }
@@ -182,7 +182,7 @@ void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& fr
   const size_t count = p_.tangent_of.size();
   readers.assign(p_.saved.size(), std::vector<bool>(count, false));
   std::vector<std::vector<size_t>> made_of(tape.tensors.size());  // of which saved tensors
-  for (size_t s = 0; s < p_.saved.size(); ++s) made_of[static_cast<size_t>(tape.inputs[s])] = {s};
+  for (size_t s = 0; s < p_.saved.size(); ++s) made_of[tape.inputs[s]] = {s};
   for (const record::Entry& entry : tape.entries) {
     std::vector<size_t> read;
     std::vector<bool> behind(count, false);
@@ -195,7 +195,7 @@ void TrainedLinks::find_readers_of_each(const std::vector<std::vector<bool>>& fr
     read.erase(std::unique(read.begin(), read.end()), read.end());
     for (size_t s : read) unite(readers[s], behind);
     auto lead = [&](TensorId id) {
-      if (from[static_cast<size_t>(id)].empty()) made_of[static_cast<size_t>(id)] = read;
+      if (from[id].empty()) made_of[id] = read;
     };
     for_each_tensor(entry.results, lead);
     for_each_written(entry, lead);
@@ -254,7 +254,7 @@ const record::Entry* TrainedLinks::shown_by(TensorId id, std::string_view name) 
   for (int at = info_of(tape_, id).producer; info_of(tape_, id).input < 0 && at >= 0;
        at = info_of(tape_, id).producer) {
     if (std::ranges::find(beside, id) != beside.end()) return nullptr;
-    const record::Entry& entry = tape_.entries[static_cast<size_t>(at)];
+    const record::Entry& entry = tape_.entries[at];
     if (entry.op.operator_name().name == name) return &entry;
     TensorId shown = -1;
     for_each_tensor(entry.args, [&](TensorId operand) {
@@ -311,7 +311,7 @@ void TrainedLinks::find_cost_of_inputs() {
   int64_t extra = 0, saved = 0;
   for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
   auto made_inside = [&](TensorId id) {
-    return !p_.made_inside.empty() && p_.made_inside[static_cast<size_t>(info_of(tape_, id).input)];
+    return !p_.made_inside.empty() && p_.made_inside[info_of(tape_, id).input];
   };
   for (TensorId id : tape_.inputs)
     if ((!info_of(tape_, id).requires_grad || made_inside(id)) && position(p_.saved, id) == p_.saved.size())

@@ -46,7 +46,7 @@ struct TrainedParts {
 using OutKind = lower::TensorOut::Kind;
 
 inline const record::TensorInfo& info_of(const record::Tape& tape, record::TensorId id) {
-  return tape.tensors[static_cast<size_t>(id)];
+  return tape.tensors[id];
 }
 /// Of `id` among them; their number: it is none of them.
 inline size_t position(const std::vector<record::TensorId>& ids, record::TensorId id) {

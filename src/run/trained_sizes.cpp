@@ -31,10 +31,8 @@ Sym over_region(Sym s, const lower::Sizes& backward, const std::vector<LayoutOve
     const size_t place = place_in(all, *symbol.node());
     if (place == all.size() || all[place].from != SymbolRow::From::input) return symbol;
     const SymbolRow& row = all[place];
-    const auto& [sizes, strides] = layouts[static_cast<size_t>(row.input)];
-    return floordiv(row.dim < kStrideBit ? sizes[static_cast<size_t>(row.dim)]
-                                         : strides[static_cast<size_t>(row.dim - kStrideBit)],
-                    row.divisor);
+    const auto& [sizes, strides] = layouts[row.input];
+    return floordiv(row.dim < kStrideBit ? sizes[row.dim] : strides[row.dim - kStrideBit], row.divisor);
   }));
 }
 

@@ -23,7 +23,7 @@ class Views::Finding {
     if (std::ranges::find(bases_, id) != bases_.end()) return true;
     const int producer = info(id).producer;
     if (producer < 0) return false;
-    const Entry& entry = tape_.entries[static_cast<size_t>(producer)];
+    const Entry& entry = tape_.entries[producer];
     if (!record::written_arguments(entry).empty() || entry.facts->turns) return false;
     bool from_a_view = false;
     const bool from_others = any_tensor(entry.args, [&](TensorId operand) {
@@ -38,7 +38,7 @@ class Views::Finding {
   const std::set<int>& entries() const { return entries_; }
 
  private:
-  const record::TensorInfo& info(TensorId id) const { return tape_.tensors[static_cast<size_t>(id)]; }
+  const record::TensorInfo& info(TensorId id) const { return tape_.tensors[id]; }
 
   const Tape& tape_;
   const std::vector<TensorId>& bases_;
@@ -59,14 +59,14 @@ Views::Views(const Tape& tape, const std::vector<TensorId>& bases, const std::ve
   if (ids_.empty()) return;
   tape_ = record::without_entries(tape);
   tape_.inputs = bases;
-  for (int entry : finding.entries()) tape_.entries.push_back(tape.entries[static_cast<size_t>(entry)]);
+  for (int entry : finding.entries()) tape_.entries.push_back(tape.entries[entry]);
 }
 
 void Views::make(const std::vector<at::Tensor>& bases, const std::function<int64_t(Sym)>& value,
                  const std::function<void(size_t, at::Tensor)>& give) const {
   std::vector<at::Tensor> views = record::replay(tape_, bases, ids_, value);
   for (size_t i = 0; i < made_.size(); ++i)
-    if (made_[i] >= 0) give(i, views[static_cast<size_t>(made_[i])]);
+    if (made_[i] >= 0) give(i, views[made_[i]]);
 }
 
 }  // namespace bolt::run

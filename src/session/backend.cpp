@@ -131,7 +131,7 @@ class TapeWalk {
       const auto from =
           std::find_if(symbols_.begin(), symbols_.end(), [&](const auto& each) { return each.symbol == s; });
       if (from == symbols_.end()) throw Error(ErrorKind::Internal, "nothing gives the size " + s.str());
-      PyObject* tensor = node(tape_.inputs[static_cast<size_t>(from->input)]);
+      PyObject* tensor = node(tape_.inputs[from->input]);
       if (tensor == Py_None) throw Error(ErrorKind::Internal, "no placeholder has the size " + s.str());
       made = checked(PyObject_CallMethod(builder_, "size", "OiL", tensor, from->dim,
                                          static_cast<long long>(from->hint * from->divisor)));
@@ -212,8 +212,7 @@ std::vector<at::Tensor> call(const PyRef& fn, const std::vector<int>& order, siz
   for (size_t i = 0; i < numbers.size(); ++i)
     PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(order.size() + i), numbers[i].release());
   for (size_t i = 0; i < order.size(); ++i)
-    PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i),
-                     THPVariable_Wrap(inputs[static_cast<size_t>(order[i])]));
+    PyTuple_SET_ITEM(args.get(), static_cast<Py_ssize_t>(i), THPVariable_Wrap(inputs[order[i]]));
   PyRef result = PyRef::steal(PyObject_CallObject(fn.get(), args.get()));
   if (!result) throw python_error();
   if (THPVariable_Check(result.get())) result = PyRef::steal(PyTuple_Pack(1, result.get()));
@@ -240,20 +239,17 @@ std::shared_ptr<run::Runnable> compile_with_backend(PyObject* backend, run::Reco
   std::vector<int> order;
   for (size_t i = 0; i < inputs.size(); ++i)
     if (inputs[i].tensor.defined()) order.push_back(static_cast<int>(i));
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
-    return inputs[static_cast<size_t>(a)].argument < inputs[static_cast<size_t>(b)].argument;
-  });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](int a, int b) { return inputs[a].argument < inputs[b].argument; });
 
   PyRef module = checked(import_module("torchbolt.backends"));
   PyRef builder = checked(PyObject_CallMethod(module.get(), "GraphBuilder", nullptr));
   TapeWalk walk(builder.get(), recorded.tape, symbols);
-  for (int i : order)
-    walk.input(recorded.tape.inputs[static_cast<size_t>(i)], inputs[static_cast<size_t>(i)]);
+  for (int i : order) walk.input(recorded.tape.inputs[i], inputs[i]);
   std::vector<size_t> numbers;
   for (size_t i = 0; i < symbols.size(); ++i)
     if (symbols[i].from == SymbolRow::From::number) walk.number(i), numbers.push_back(i);
-  for (const auto& [i, value] : recorded.constants)
-    walk.constant(recorded.tape.inputs[static_cast<size_t>(i)], value);
+  for (const auto& [i, value] : recorded.constants) walk.constant(recorded.tape.inputs[i], value);
   for (const record::Entry& e : recorded.tape.entries) walk.entry(e);
   PyRef outputs = checked(PyList_New(0));
   for (TensorId id : recorded.wanted) PyList_Append(outputs.get(), walk.node(id));

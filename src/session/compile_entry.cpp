@@ -187,12 +187,11 @@ void adopt(CallEntry& entry, std::shared_ptr<run::Runnable> region) {
   if (region->facts.fallback) ++Stats::get().eager_fallbacks;
   std::vector<int> written;
   for (int i : region->written_inputs())
-    if (entry.tape_input_slot[static_cast<size_t>(i)] >= 0)
-      written.push_back(entry.tape_input_slot[static_cast<size_t>(i)]);
+    if (entry.tape_input_slot[i] >= 0) written.push_back(entry.tape_input_slot[i]);
   entry.guards->forbid_new_overlap(written);
   SymbolTable symbols = region->size_symbols;
   for (SymbolRow& s : symbols)
-    if (s.from == SymbolRow::From::input) s.input = entry.tape_input_slot[static_cast<size_t>(s.input)];
+    if (s.from == SymbolRow::From::input) s.input = entry.tape_input_slot[s.input];
   entry.guards->free_sizes(std::move(symbols), region->size_facts, region->number_sizes);
   entry.region = std::move(region);
 }

@@ -84,8 +84,7 @@ bool gave_up_marked(const CallEntry& entry, const std::vector<Bridge::Refused>& 
   if (!entry.region) return false;
   for (const SymbolRow& s : entry.region->size_symbols)
     for (const auto& [slot, dims] : entry.marked) {
-      if (s.input < 0 || entry.tape_input_slot[static_cast<size_t>(s.input)] != slot || !(dims >> s.dim & 1))
-        continue;
+      if (s.input < 0 || entry.tape_input_slot[s.input] != slot || !(dims >> s.dim & 1)) continue;
       if (const SizeFact* why = why_fixed(*entry.region, s.symbol))
         return raise_given_up(entry, slot, s.dim, *why), true;
     }

@@ -19,7 +19,7 @@ namespace {
 
 /// The frames of a recipe as a run that stands at the instruction which ended the region.
 interp::Frame* suspended_run(const observe::Recipe& recipe, const std::vector<PyRef>& values) {
-  auto value = [&](int at) { return at < 0 ? nullptr : Py_NewRef(values[static_cast<size_t>(at)].get()); };
+  auto value = [&](int at) { return at < 0 ? nullptr : Py_NewRef(values[at].get()); };
   interp::Frame* innermost = nullptr;
   for (const observe::FrameRecipe& made : recipe.frames) {
     interp::FrameState state;
@@ -59,8 +59,7 @@ std::vector<at::Tensor> inputs_of(const CallEntry& entry, const guard::Found& fo
 std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<PyRef>& numbers) {
   std::vector<int64_t> values;
   for (const SymbolRow& s : region.symbols())
-    if (s.from == SymbolRow::From::number)
-      guard::symbol_value(numbers[static_cast<size_t>(s.dim)].get(), &values.emplace_back());
+    if (s.from == SymbolRow::From::number) guard::symbol_value(numbers[s.dim].get(), &values.emplace_back());
   return values;
 }
 
@@ -68,7 +67,7 @@ std::vector<int64_t> values_of(const run::Runnable& region, const std::vector<Py
 record::CallGenerators generators_of(const CallEntry& entry, const guard::Found& found) {
   record::CallGenerators generators;
   for (const auto& [recorded, place] : entry.generators) {
-    PyObject* now = found.objects[static_cast<size_t>(place)].get();
+    PyObject* now = found.objects[place].get();
     if (!PyObject_TypeCheck(now, reinterpret_cast<PyTypeObject*>(THPGeneratorClass)))
       throw run::RunEagerly{Why::other_generator};
     generators.add(THPGenerator_Unwrap(recorded.get()), THPGenerator_Unwrap(now));

@@ -127,7 +127,7 @@ using Weights = std::unordered_map<const c10::TensorImpl*, PyObject*>;
 /// Of those that regions have used. The last call's is the one of `weights` that lies at its address.
 void write_weights(ArchiveWriter& out, const CallEntry& entry, const Weights& weights) {
   out.list(entry.region->weights(), [&](int input) {
-    const int slot = entry.tape_input_slot[static_cast<size_t>(input)];
+    const int slot = entry.tape_input_slot[input];
     const auto found = slot < 0 ? weights.end() : weights.find(entry.guards->last_found(slot));
     out.object(found == weights.end() ? nullptr : found->second);
   });

@@ -41,12 +41,11 @@ std::optional<Nesting> nesting_of(const Ints& sizes, const Ints& strides) {
   std::vector<int> all;
   for (int d = static_cast<int>(sizes.size()); d-- > 0;) all.push_back(d);
   std::stable_sort(all.begin(), all.end(), [&](int a, int b) {
-    return std::pair(strides[static_cast<size_t>(a)], sizes[static_cast<size_t>(a)] != 1) <
-           std::pair(strides[static_cast<size_t>(b)], sizes[static_cast<size_t>(b)] != 1);
+    return std::pair(strides[a], sizes[a] != 1) < std::pair(strides[b], sizes[b] != 1);
   });
   int64_t run = 1;
   for (const int d : all) {
-    const int64_t size = sizes[static_cast<size_t>(d)], stride = strides[static_cast<size_t>(d)];
+    const int64_t size = sizes[d], stride = strides[d];
     if (stride != 0 && stride < run && size != 1) return std::nullopt;
     if (stride == 0 || stride < run) {
       nesting.apart |= uint64_t{1} << d;

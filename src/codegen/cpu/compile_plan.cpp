@@ -72,7 +72,7 @@ PlanJobs work_of(const loops::Plan& plan, const Target& target) {
   for (const auto* list : {&plan.steps, &plan.fold_steps})
     for (const loops::Step& s : *list) {
       if (loops::kernel_of(s) < 0 || s.device.kind != graph::DeviceKind::CPU) continue;
-      ours[static_cast<size_t>(loops::kernel_of(s))] = 1;
+      ours[loops::kernel_of(s)] = 1;
       if (s.kind != loops::StepKind::Contraction) continue;
       const auto id = static_cast<size_t>(s.epilogue);
       if (contractions[id]) continue;  // steps of equal layers share their code

@@ -62,8 +62,7 @@ void Emitter::emit_items(Value begin, Value end) {
   auto items = [&](Value from, Value to) { loop(from, to, 1, [&](Value item) { emit_item(item); }); };
   if (s_.streamed.empty()) return items(begin, end);
   Value bits = constant(0);
-  for (int b : s_.streamed)
-    bits = b_.CreateOr(bits, b_.CreatePtrToInt(buffers_[static_cast<size_t>(b)], b_.getInt64Ty()));
+  for (int b : s_.streamed) bits = b_.CreateOr(bits, b_.CreatePtrToInt(buffers_[b], b_.getInt64Ty()));
   Value aligned = b_.CreateICmpEQ(b_.CreateAnd(bits, constant(63)), constant(0));
   Value middle = b_.CreateSelect(aligned, end, begin);
   streaming_ = true;
@@ -78,8 +77,8 @@ void Emitter::emit_items(Value begin, Value end) {
 
 // Opens a plain dimension; of a blocked one gives the range that this item covers.
 Emitter::Range Emitter::open_outer(const OuterDim& outer, Value idx, bool single) {
-  Open& open = open_[static_cast<size_t>(outer.dim)];
-  const Sym n = k_.dims[static_cast<size_t>(outer.dim)].size;
+  Open& open = open_[outer.dim];
+  const Sym n = k_.dims[outer.dim].size;
   const bool registers = outer.dim == s_.vec_dim || outer.dim == s_.tile_dim;
   if (!registers) {
     open = {.index = idx, .depth = depth()};
@@ -100,7 +99,7 @@ void Emitter::emit_item(Value item) {
   Value rest = item;
   for (size_t i = s_.outer.size(); i-- > 0;) {
     const OuterDim& o = s_.outer[i];
-    const Sym blocks = ceildiv(k_.dims[static_cast<size_t>(o.dim)].size, o.block);
+    const Sym blocks = ceildiv(k_.dims[o.dim].size, o.block);
     Value idx = rest;
     const bool single = blocks.is_const(1);
     if (single) {
@@ -226,8 +225,7 @@ bool Emitter::is_kept(ExprId id) const { return rows_.count(id) != 0; }
 // Values lie in the order of the row's dimensions, vec_dim innermost.
 Emitter::Value Emitter::kept_address(ExprId id, Sub s) {
   Sym position(0);
-  for (int d : loop_order(reduced_))
-    position = position * k_.dims[static_cast<size_t>(d)].size + loops::Kernel::dim(d);
+  for (int d : loop_order(reduced_)) position = position * k_.dims[d].size + loops::Kernel::dim(d);
   Value i = index(position, s, false).value;
   at_current();
   return b_.CreateInBoundsGEP(ops_.type(expr(id).dtype, 1), rows_.at(id).first, i);

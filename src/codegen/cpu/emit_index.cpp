@@ -18,9 +18,7 @@ uint32_t Emitter::dims_of(Sym index) const {
   return mask;
 }
 
-Emitter::Value Emitter::size(int dim) {
-  return index(k_.dims[static_cast<size_t>(dim)].size, {}, false).value;
-}
+Emitter::Value Emitter::size(int dim) { return index(k_.dims[dim].size, {}, false).value; }
 
 Emitter::Placed Emitter::wide(Placed p, int lanes) {
   if (lanes == 1 || p.value->getType()->isVectorTy()) return p;

@@ -19,15 +19,15 @@ std::optional<Emitter::Placed> Emitter::find(const Key& key) const {
 }
 
 Emitter::Placed Emitter::remember(const Key& key, Value value, int depth) {
-  scopes_[static_cast<size_t>(depth)].values[key] = value;
+  scopes_[depth].values[key] = value;
   return {value, depth};
 }
 
 void Emitter::with_open(int dim, Open open, const Body& body) {
-  Open& slot = open_[static_cast<size_t>(dim)];
+  Open& slot = open_[dim];
   Open saved = std::exchange(slot, std::move(open));
   body();
-  open_[static_cast<size_t>(dim)] = std::move(saved);
+  open_[dim] = std::move(saved);
 }
 
 namespace {
@@ -84,9 +84,7 @@ void Emitter::loop(Value begin, Value end, int64_t step, const std::function<voi
   at_current();
 }
 
-int Emitter::lanes_now() const {
-  return s_.vec_dim >= 0 && open_[static_cast<size_t>(s_.vec_dim)].lanes ? s_.lanes : 1;
-}
+int Emitter::lanes_now() const { return s_.vec_dim >= 0 && open_[s_.vec_dim].lanes ? s_.lanes : 1; }
 
 bool Emitter::is_vector(uint32_t dims) const { return varies(dims, s_.vec_dim) && lanes_now() > 1; }
 
@@ -97,8 +95,8 @@ Emitter::Sub Emitter::normal(uint32_t dims, Sub s) const {
 }
 
 std::vector<Emitter::Sub> Emitter::subs(uint32_t dims) const {
-  const int vectors = varies(dims, s_.vec_dim) ? open_[static_cast<size_t>(s_.vec_dim)].count : 1;
-  const int tiles = varies(dims, tile_dim_) ? open_[static_cast<size_t>(tile_dim_)].count : 1;
+  const int vectors = varies(dims, s_.vec_dim) ? open_[s_.vec_dim].count : 1;
+  const int tiles = varies(dims, tile_dim_) ? open_[tile_dim_].count : 1;
   std::vector<Sub> result;
   for (int t = 0; t < tiles; ++t)
     for (int v = 0; v < vectors; ++v) result.push_back({v, t});
@@ -107,8 +105,8 @@ std::vector<Emitter::Sub> Emitter::subs(uint32_t dims) const {
 
 Emitter::Value Emitter::mask_of(Sub s) const {
   if (s_.vec_dim < 0) return nullptr;
-  const Open& open = open_[static_cast<size_t>(s_.vec_dim)];
-  return open.masks.empty() ? nullptr : open.masks[static_cast<size_t>(s.v)];
+  const Open& open = open_[s_.vec_dim];
+  return open.masks.empty() ? nullptr : open.masks[s.v];
 }
 
 Emitter::Value Emitter::lane_mask(Value remaining) {
@@ -160,14 +158,14 @@ void Emitter::scalar_loop(int dim, Value begin, Value count, int step, const Bod
 
 // The row's vectors are all in registers: no loop, and a constant mask on the last one.
 void Emitter::open_whole_row() {
-  const int64_t n = k_.dims[static_cast<size_t>(s_.vec_dim)].size.value();
+  const int64_t n = k_.dims[s_.vec_dim].size.value();
   Open open{.index = constant(0), .depth = depth(), .count = 0, .lanes = true};
   for (int64_t i = 0; i < n; i += s_.lanes) {
     at_current();
     open.masks.push_back(i + s_.lanes <= n ? nullptr : lane_mask(constant(n - i)));
     ++open.count;
   }
-  open_[static_cast<size_t>(s_.vec_dim)] = std::move(open);
+  open_[s_.vec_dim] = std::move(open);
 }
 
 }  // namespace bolt::codegen::cpu

@@ -17,8 +17,8 @@ Emitter::Placed Emitter::base_pointer(int buffer, Sym position, Sub s) {
   if (auto known = find(key)) return *known;
   Placed i = index(position, s, false);
   at(i.depth);
-  const DType t = k_.buffers[static_cast<size_t>(buffer)].dtype;
-  Value p = b_.CreateInBoundsGEP(ops_.memory_type(t, 1), buffers_[static_cast<size_t>(buffer)], i.value);
+  const DType t = k_.buffers[buffer].dtype;
+  Value p = b_.CreateInBoundsGEP(ops_.memory_type(t, 1), buffers_[buffer], i.value);
   return remember(key, p, i.depth);
 }
 
@@ -36,7 +36,7 @@ Emitter::Placed Emitter::gather_sum(const std::vector<loops::GatherTerm>& gather
 
 Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<loops::GatherTerm>& gather,
                                   Sub s, bool vector) {
-  llvm::Type* element = ops_.memory_type(k_.buffers[static_cast<size_t>(buffer)].dtype, 1);
+  llvm::Type* element = ops_.memory_type(k_.buffers[buffer].dtype, 1);
   const LinearIn along = s_.vec_dim >= 0 ? linear_in(position, loops::Kernel::dim(s_.vec_dim)) : LinearIn{};
   const bool gathered_lanes = std::any_of(gather.begin(), gather.end(), [&](const loops::GatherTerm& g) {
     return is_vector(expr(g.value).dims);
@@ -45,7 +45,7 @@ Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<lo
     Placed i = wide(index(position, s, true), s_.lanes), g = gather_sum(gather, s, true);
     const int d = std::max(i.depth, g.depth);
     at(d);
-    return {buffers_[static_cast<size_t>(buffer)], d, b_.CreateAdd(i.value, g.value)};
+    return {buffers_[buffer], d, b_.CreateAdd(i.value, g.value)};
   }
   int64_t offset = 0;
   Sub base = s;
@@ -97,7 +97,7 @@ Emitter::Placed Emitter::check(const loops::Expr& e, Sub s) {
   const int lanes = vector ? s_.lanes : 1;
   Placed value = eval(e.args[0], s), size = eval(e.args[1], s), mask;
   if (e.mask != loops::kNone) mask = eval(e.mask, s);
-  const int deepest = vector ? open_[static_cast<size_t>(s_.vec_dim)].depth : 0;
+  const int deepest = vector ? open_[s_.vec_dim].depth : 0;
   const int d = std::max({value.depth, size.depth, mask.depth, deepest});
   value = wide(value, lanes), size = wide(size, lanes);
   if (mask.value) mask = wide(mask, lanes);
@@ -176,7 +176,7 @@ Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Pla
 Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s) {
   const unsigned lanes = static_cast<unsigned>(s_.lanes);
   llvm::Type* type = ops_.memory_type(e.dtype, lanes);
-  const int d = std::max(a.depth, open_[static_cast<size_t>(s_.vec_dim)].depth);
+  const int d = std::max(a.depth, open_[s_.vec_dim].depth);
   const bool one_for_all = mask.value && !a.apart && !mask.value->getType()->isVectorTy();
   Value wanted = mask_of(s), pointer = a.pointer, fill = llvm::Constant::getNullValue(type);
   if (mask.value) {
@@ -218,7 +218,7 @@ class SquareTurn {
         static_cast<size_t>(lane_));  // of its lane; one value for each group of rows
     for (int g = 0; g < n_; g += lane_)
       within(Values(rows_.begin() + g, rows_.begin() + g + lane_), 0, lane_, by_column);
-    for (int e = 0; e < lane_; ++e) across(by_column[static_cast<size_t>(e)], e, lane_);
+    for (int e = 0; e < lane_; ++e) across(by_column[e], e, lane_);
   }
 
  private:
@@ -228,7 +228,7 @@ class SquareTurn {
   /// `values`: rows in groups, each with columns [column, column + width) of its rows, a granule for each
   /// column.
   void within(const Values& values, int column, int width, std::vector<Values>& out) {
-    if (width == 1) return out[static_cast<size_t>(column)].push_back(values[0]);
+    if (width == 1) return out[column].push_back(values[0]);
     const int granule = lane_ / width;
     Order low, high;
     for (int at = 0; at < n_; at += lane_)
@@ -244,7 +244,7 @@ class SquareTurn {
 
   /// Lane l of `values`, all of them, is column `column` + l * `stride`.
   void across(const Values& values, int column, int stride) {
-    if (values.size() == 1) return void(rows_[static_cast<size_t>(column)] = values[0]);
+    if (values.size() == 1) return void(rows_[column] = values[0]);
     Order even, odd;
     for (int source : {0, n_})
       for (int at = 0; at < n_; at += 2 * lane_)
@@ -273,13 +273,13 @@ class SquareTurn {
 bool Emitter::load_square(ExprId id) {
   const loops::Expr& e = expr(id);
   if (tile_dim_ < 0 || !is_vector(e.dims) || !e.gather.empty() || e.mask != loops::kNone) return false;
-  const Open& vec = open_[static_cast<size_t>(s_.vec_dim)];
-  if (open_[static_cast<size_t>(tile_dim_)].count != s_.lanes || vec.count != 1) return false;
+  const Open& vec = open_[s_.vec_dim];
+  if (open_[tile_dim_].count != s_.lanes || vec.count != 1) return false;
   const LinearIn along = linear_in(e.index, loops::Kernel::dim(s_.vec_dim));
   const LinearIn across = linear_in(e.index, loops::Kernel::dim(tile_dim_));
   if (!along.linear || along.coef.is_const(1) || !across.linear || !across.coef.is_const(1)) return false;
   Placed base = base_pointer(e.buffer, e.index, {}), stride = index(along.coef, {}, false);
-  const int d = std::max({base.depth, stride.depth, vec.depth, open_[static_cast<size_t>(tile_dim_)].depth});
+  const int d = std::max({base.depth, stride.depth, vec.depth, open_[tile_dim_].depth});
   at(d);
   llvm::Type* element = ops_.memory_type(e.dtype, 1);
   llvm::Type* row_type = ops_.memory_type(e.dtype, static_cast<unsigned>(s_.lanes));
@@ -292,7 +292,7 @@ bool Emitter::load_square(ExprId id) {
   }
   SquareTurn(b_, rows).run();
   for (int t = 0; t < s_.lanes; ++t)
-    remember({KeyKind::Expr, nullptr, id, 0, t}, ops_.from_memory(rows[static_cast<size_t>(t)], e.dtype), d);
+    remember({KeyKind::Expr, nullptr, id, 0, t}, ops_.from_memory(rows[t], e.dtype), d);
   return true;
 }
 
@@ -305,7 +305,7 @@ void Emitter::prefetch(Value pointer) {
 // One line for each lane where the tile runs along memory, one for each of the tile's indices where the lanes
 // do.
 void Emitter::fetch_squares_ahead() {
-  const Open &vec = open_[static_cast<size_t>(s_.vec_dim)], &tile = open_[static_cast<size_t>(tile_dim_)];
+  const Open &vec = open_[s_.vec_dim], &tile = open_[tile_dim_];
   if (tile.count != s_.tile || !vec.masks.empty()) return;
   for (ExprId id : s_.ahead) {
     const loops::Expr& e = expr(id);
@@ -330,14 +330,14 @@ uint32_t Emitter::address_dims(const loops::Store& st) const {
 
 // `old` as it lies in memory, `value` as it is held.
 Emitter::Value Emitter::combined(const loops::Store& st, Value old, Value value) const {
-  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype, c = compute_type(t);
+  const DType t = k_.buffers[st.buffer].dtype, c = compute_type(t);
   Value x = ops_.cast(ops_.from_memory(old, t), t, c);
   Value sum = ops_.combine(loops::combiner_of(st.into), c, x, ops_.cast(value, t, c));
   return ops_.to_memory(ops_.cast(sum, c, t), t);
 }
 
 void Emitter::combine_one(const loops::Store& st, Value pointer, Value value, Value mask) {
-  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  const DType t = k_.buffers[st.buffer].dtype;
   llvm::Type* type = ops_.memory_type(t, 1);
   if (mask) {                                                             // elsewhere goes to a scratch slot
     llvm::AllocaInst* nowhere = fill_slot(llvm::PoisonValue::get(type));  // of no load
@@ -352,7 +352,7 @@ void Emitter::combine_one(const loops::Store& st, Value pointer, Value value, Va
 void Emitter::combine(const loops::Store& st, const Address& a, Value value, Value mask) {
   auto* lanes = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
   if (!lanes) return combine_one(st, a.pointer, value, mask);
-  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  const DType t = k_.buffers[st.buffer].dtype;
   llvm::Type* type = ops_.memory_type(t, lanes->getNumElements());
   if (varies(k_.met_along(), s_.vec_dim)) {
     Value each = a.apart ? pointers(a, t) : nullptr;
@@ -380,7 +380,7 @@ void Emitter::combine(const loops::Store& st, const Address& a, Value value, Val
 }
 
 void Emitter::store(const loops::Store& st, Sub s) {
-  const DType t = k_.buffers[static_cast<size_t>(st.buffer)].dtype;
+  const DType t = k_.buffers[st.buffer].dtype;
   const bool vector = is_vector(address_dims(st));
   const int lanes = vector ? s_.lanes : 1;
   Value value = wide(eval(st.value, s), lanes).value;

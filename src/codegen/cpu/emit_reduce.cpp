@@ -128,10 +128,8 @@ void Emitter::emit_group(const std::vector<ExprId>& ids, int d) {
 
 // Enough independent chains to hide the addition's latency when the lanes hold different results.
 int Emitter::accumulators_per_vector(int dim) const {
-  const Sym n = k_.dims[static_cast<size_t>(dim)].size;
-  const int vectors = s_.vec_dim >= 0 && open_[static_cast<size_t>(s_.vec_dim)].index
-                          ? open_[static_cast<size_t>(s_.vec_dim)].count
-                          : 1;
+  const Sym n = k_.dims[dim].size;
+  const int vectors = s_.vec_dim >= 0 && open_[s_.vec_dim].index ? open_[s_.vec_dim].count : 1;
   const int wanted = vectors >= 4 ? 2 : 4;
   return static_cast<int>(
       std::clamp<int64_t>(n.value_or(wanted), 1, wanted));  // also of a dimension of size 0
@@ -141,7 +139,7 @@ Emitter::Accumulator Emitter::make_accumulator(ExprId id) {
   const Expr& e = expr(id);
   const Expr& operand = expr(e.args[0]);
   const bool across = varies(e.reduce_dims, s_.vec_dim);
-  const Open* vec = s_.vec_dim >= 0 ? &open_[static_cast<size_t>(s_.vec_dim)] : nullptr;
+  const Open* vec = s_.vec_dim >= 0 ? &open_[s_.vec_dim] : nullptr;
   Accumulator acc;
   acc.id = id;
   acc.lanes = across || (varies(operand.dims, s_.vec_dim) && vec->lanes) ? s_.lanes : 1;
@@ -186,7 +184,7 @@ bool Emitter::needs_blocks(const std::vector<ExprId>& ids) const {
   }
   if (!floating) return false;
   Sym rounds(1);
-  for (int d : loop_order(expr(ids[0]).reduce_dims)) rounds = rounds * k_.dims[static_cast<size_t>(d)].size;
+  for (int d : loop_order(expr(ids[0]).reduce_dims)) rounds = rounds * k_.dims[d].size;
   const int64_t step =
       varies(expr(ids[0]).reduce_dims, s_.vec_dim) ? static_cast<int64_t>(s_.lanes) * vectors_ : 2;
   return rounds.value_or(INT64_MAX / 2) / step > kBlocksFrom;
@@ -199,7 +197,7 @@ void Emitter::reduce_loops(const std::vector<int>& dims, size_t level, std::vect
 }
 
 void Emitter::innermost(int dim, std::vector<Accumulator>& accs) {
-  if (open_[static_cast<size_t>(dim)].index) {  // a whole row
+  if (open_[dim].index) {  // a whole row
     accumulate(accs);
     if (block_sums_) flush(accs);
     return;
@@ -214,7 +212,7 @@ void Emitter::innermost(int dim, std::vector<Accumulator>& accs) {
   };
   if (!block_sums_) return run(constant(0), size(dim));
   const int64_t step = dim == s_.vec_dim ? static_cast<int64_t>(s_.lanes) * vectors_ : tiles;
-  const Sym n = k_.dims[static_cast<size_t>(dim)].size;
+  const Sym n = k_.dims[dim].size;
   if (n.is_const() && n.value() <= step * kBlockRounds) {
     run(constant(0), size(dim));
     return flush(accs);

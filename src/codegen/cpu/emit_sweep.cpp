@@ -30,13 +30,13 @@ void Emitter::emit_sweep(const Range& block) {
     }
   }
   auto place = [&](ExprId id, Sub s) {
-    const Open& vec = open_[static_cast<size_t>(s_.vec_dim)];
+    const Open& vec = open_[s_.vec_dim];
     Value at = b_.CreateSub(vec.index, block.begin);
     if (s.v) at = b_.CreateAdd(at, constant(static_cast<int64_t>(s.v) * s_.lanes));
     return b_.CreateInBoundsGEP(ops_.type(expr(id).dtype, 1), sweep_rows_.at(id), at);
   };
   const unsigned lanes = static_cast<unsigned>(s_.lanes);
-  auto vectors = [&] { return open_[static_cast<size_t>(s_.vec_dim)].count; };
+  auto vectors = [&] { return open_[s_.vec_dim].count; };
 
   vector_loop(block.begin, block.count, [&] {
     at_current();
@@ -83,7 +83,7 @@ void Emitter::add_to_sweep(ExprId id, int v, const std::function<Value(ExprId, S
   const Expr& e = expr(id);
   const ExprId operand = e.args[0];
   std::vector<Value> parts;
-  for (int t = 0; t < open_[static_cast<size_t>(tile_dim_)].count; ++t)
+  for (int t = 0; t < open_[tile_dim_].count; ++t)
     parts.push_back(wide(eval(operand, normal(expr(operand).dims, {v, t})), s_.lanes).value);
   at_current();
   while (parts.size() > 1) {

@@ -61,7 +61,7 @@ class Emitter {
   };
   using Body = std::function<void()>;
   int depth() const { return static_cast<int>(scopes_.size()) - 1; }
-  void at(int depth) { b_.SetInsertPoint(scopes_[static_cast<size_t>(depth)].at); }
+  void at(int depth) { b_.SetInsertPoint(scopes_[depth].at); }
   void at_current() { at(depth()); }
   std::optional<Placed> find(const Key& key) const;
   Placed remember(const Key& key, Value value, int depth);
@@ -100,7 +100,7 @@ class Emitter {
   Placed eval(ExprId id, Sub s);
   Placed compute(ExprId id, Sub s);
   Placed wide(Placed p, int lanes);  // splat when scalar
-  const loops::Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  const loops::Expr& expr(ExprId id) const { return k_.exprs[id]; }
   Value kept_address(ExprId id, Sub s);
   Placed load_kept(ExprId id, Sub s);
   void store_kept(ExprId id, Sub s, Value value);

@@ -81,7 +81,7 @@ class Chooser {
 
  private:
   bool is_reduced(int d) const { return reduced_ >> d & 1; }
-  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+  Sym size(int d) const { return k_.dims[d].size; }
 
   // As many lanes as the widest value type of the arithmetic fills a register with.
   void choose_lanes() {
@@ -112,9 +112,8 @@ class Chooser {
         total -= weight;
     };
     auto gathers_along = [&](const std::vector<loops::GatherTerm>& terms) {
-      return std::any_of(terms.begin(), terms.end(), [&](const loops::GatherTerm& g) {
-        return k_.exprs[static_cast<size_t>(g.value)].dims >> d & 1;
-      });
+      return std::any_of(terms.begin(), terms.end(),
+                         [&](const loops::GatherTerm& g) { return k_.exprs[g.value].dims >> d & 1; });
     };
     for (const Expr& e : k_.exprs)
       if (e.kind == ExprKind::Load) access(e.index, 1, gathers_along(e.gather));
@@ -170,7 +169,7 @@ class Chooser {
     std::vector<char> reduces(k_.exprs.size(), 0);
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       const Expr& e = k_.exprs[i];
-      each_operand(e, [&](loops::ExprId a) { reduces[i] |= reduces[static_cast<size_t>(a)]; });
+      each_operand(e, [&](loops::ExprId a) { reduces[i] |= reduces[a]; });
       if (e.kind != ExprKind::Reduce) continue;
       if (reduces[i]) return true;
       reduces[i] = 1;
@@ -215,7 +214,7 @@ class Chooser {
       bytes += dtype_bytes(e.dtype);
     }
     for (const loops::Store& st : k_.stores)
-      if ((k_.varies(st.index) | k_.exprs[static_cast<size_t>(st.value)].dims) & reduced_) return;
+      if ((k_.varies(st.index) | k_.exprs[st.value].dims) & reduced_) return;
     s_.sweep_rows = reading_ ? kReadingSweepRows : kSweepRows;
     s_.sweep_block = kSweepBytes / bytes;
   }
@@ -303,8 +302,8 @@ class Chooser {
       const Expr& e = k_.exprs[i];
       work_[i] = cost(e);
       for (loops::ExprId a : e.args) {
-        depth_[i] = std::max(depth_[i], depth_[static_cast<size_t>(a)]);
-        if (k_.exprs[static_cast<size_t>(a)].dims & reduced_) work_[i] += work_[static_cast<size_t>(a)];
+        depth_[i] = std::max(depth_[i], depth_[a]);
+        if (k_.exprs[a].dims & reduced_) work_[i] += work_[a];
       }
       if (e.kind != ExprKind::Reduce) continue;
       if (work_[i] <= kCheapSweep) s_.rounds[static_cast<loops::ExprId>(i)] = std::max(s_.unroll, 4);
@@ -324,7 +323,7 @@ class Chooser {
     const uint32_t row = reduced_;
     // Sweeps a value is used in: the depth of the reductions that take it, or the last for stores.
     std::vector<uint64_t> used(k_.exprs.size(), 0);
-    auto use = [&](loops::ExprId id, uint64_t sweeps) { used[static_cast<size_t>(id)] |= sweeps; };
+    auto use = [&](loops::ExprId id, uint64_t sweeps) { used[id] |= sweeps; };
     for (const loops::Store& st : k_.stores) use(st.value, uint64_t{1} << 63);
     int64_t bytes = 0;
     for (size_t i = k_.exprs.size(); i-- > 0;) {
@@ -351,9 +350,9 @@ class Chooser {
     loops::ExprId last = loops::kNone;
     for (size_t i = 0; i < k_.exprs.size(); ++i)
       if (k_.exprs[i].kind == ExprKind::Reduce && depth_[i] >= 2 &&
-          (last == loops::kNone || depth_[i] > depth_[static_cast<size_t>(last)]))
+          (last == loops::kNone || depth_[i] > depth_[last]))
         last = static_cast<loops::ExprId>(i);
-    if (last == loops::kNone || !(k_.exprs[static_cast<size_t>(last)].reduce_dims >> s_.vec_dim & 1)) return;
+    if (last == loops::kNone || !(k_.exprs[last].reduce_dims >> s_.vec_dim & 1)) return;
     const int next = s_.outer.back().dim;
     int64_t row = 0, all = 0;
     std::vector<loops::ExprId> loads;
@@ -405,7 +404,7 @@ class Chooser {
     if (s_.lanes == 1 || s_.vec_dim < 0) return;
     for (const loops::Store& st : k_.stores) {
       const LinearIn along = linear_in(st.index, Kernel::dim(s_.vec_dim));
-      const int64_t bytes = dtype_bytes(k_.buffers[static_cast<size_t>(st.buffer)].dtype);
+      const int64_t bytes = dtype_bytes(k_.buffers[st.buffer].dtype);
       const bool lines = bytes * s_.lanes * (s_.tile_dim >= 0 ? 1 : s_.unroll) >= kLineBytes;
       if (!lines || st.scatters() || !st.gather.empty() || st.mask != loops::kNone) continue;
       if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest, s_.lanes)) continue;

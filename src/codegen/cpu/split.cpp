@@ -34,7 +34,7 @@ class Splitter {
     if (!choose_chunks(whole)) return std::nullopt;
     SplitKernel s{first(), second(), 0};
     s.scratch_bytes = static_cast<int64_t>(reductions_.size()) * chunks_ * results_ *
-                      dtype_bytes(k_.exprs[static_cast<size_t>(reductions_[0])].dtype);
+                      dtype_bytes(k_.exprs[reductions_[0]].dtype);
     return s;
   }
 
@@ -44,33 +44,33 @@ class Splitter {
       if (!d.size.is_const()) return false;
     if (k_.has_checks()) return false;
     for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id) {
-      const Expr& e = k_.exprs[static_cast<size_t>(id)];
+      const Expr& e = k_.exprs[id];
       if (e.kind != ExprKind::Reduce) continue;
-      const Expr& first = k_.exprs[static_cast<size_t>(reductions_.empty() ? id : reductions_[0])];
+      const Expr& first = k_.exprs[reductions_.empty() ? id : reductions_[0]];
       if (e.reduce_op == ReduceOp::ArgMax || e.reduce_op == ReduceOp::ArgMin) return false;
       if (e.reduce_dims != first.reduce_dims || e.dims != first.dims || e.dtype != first.dtype) return false;
       if (needs_reduction(e.args[0])) return false;
       reductions_.push_back(id);
     }
     if (reductions_.empty()) return false;
-    reduced_ = k_.exprs[static_cast<size_t>(reductions_[0])].reduce_dims;
-    kept_ = k_.exprs[static_cast<size_t>(reductions_[0])].dims;
+    reduced_ = k_.exprs[reductions_[0]].reduce_dims;
+    kept_ = k_.exprs[reductions_[0]].dims;
     const uint32_t all = (1u << k_.dims.size()) - 1;
     if ((reduced_ | kept_) != all) return false;
     for (const loops::Store& s : k_.stores)
-      if ((k_.varies(s.index) | k_.exprs[static_cast<size_t>(s.value)].dims) & reduced_) return false;
+      if ((k_.varies(s.index) | k_.exprs[s.value].dims) & reduced_) return false;
     return true;
   }
 
   bool needs_reduction(ExprId id) const {
-    const Expr& e = k_.exprs[static_cast<size_t>(id)];
+    const Expr& e = k_.exprs[id];
     if (e.kind == ExprKind::Reduce) return true;
     bool any = false;
     each_operand(e, [&](ExprId a) { any = any || needs_reduction(a); });
     return any;
   }
 
-  int64_t size(int d) const { return k_.dims[static_cast<size_t>(d)].size.value(); }
+  int64_t size(int d) const { return k_.dims[d].size.value(); }
 
   /// Which dimension, and chunks of how many.
   bool choose_chunks(const LoopSchedule& whole) {
@@ -103,7 +103,7 @@ class Splitter {
   }
 
   int scratch(Kernel& k, loops::BufferRole role) const {
-    const DType t = k_.exprs[static_cast<size_t>(reductions_[0])].dtype;
+    const DType t = k_.exprs[reductions_[0]].dtype;
     k.buffers.push_back({t, role, ""});
     return static_cast<int>(k.buffers.size()) - 1;
   }
@@ -124,11 +124,7 @@ class Splitter {
     for (ExprId id : reductions_) copy(k, id, at, &place);
     const int to = scratch(k, loops::BufferRole::Out);
     for (size_t i = 0; i < reductions_.size(); ++i)
-      k.stores.push_back({to,
-                          partial(i, Kernel::dim(0), moved),
-                          place[static_cast<size_t>(reductions_[i])],
-                          {},
-                          loops::kNone});
+      k.stores.push_back({to, partial(i, Kernel::dim(0), moved), place[reductions_[i]], {}, loops::kNone});
     return k;
   }
 
@@ -138,11 +134,11 @@ class Splitter {
     k.name += "_second";
     k.exprs.clear();
     for (int d = 0; d < static_cast<int>(k.dims.size()); ++d)
-      if (reduced_ >> d & 1) k.dims[static_cast<size_t>(d)] = {Sym(d == dim_ ? chunks_ : 1), d == dim_};
+      if (reduced_ >> d & 1) k.dims[d] = {Sym(d == dim_ ? chunks_ : 1), d == dim_};
     const int from = scratch(k, loops::BufferRole::In);
     std::vector<ExprId> place(k_.exprs.size(), loops::kNone);
     for (size_t i = 0; i < reductions_.size(); ++i) {
-      const Expr& whole = k_.exprs[static_cast<size_t>(reductions_[i])];
+      const Expr& whole = k_.exprs[reductions_[i]];
       Expr load{};
       load.kind = ExprKind::Load;
       load.dtype = whole.dtype;
@@ -151,7 +147,7 @@ class Splitter {
       Expr reduce = whole;
       reduce.args = {k.add(std::move(load))};
       reduce.reduce_dims = 1u << dim_;
-      place[static_cast<size_t>(reductions_[i])] = k.add(std::move(reduce));
+      place[reductions_[i]] = k.add(std::move(reduce));
     }
     auto same = [](int d) { return Kernel::dim(d); };
     for (loops::Store& s : k.stores) {
@@ -162,9 +158,9 @@ class Splitter {
 
   /// Expression `id` and what it needs, in another kernel whose loop variables are `at`.
   ExprId copy(Kernel& k, ExprId id, const std::function<Sym(int)>& at, std::vector<ExprId>* place) const {
-    ExprId& known = (*place)[static_cast<size_t>(id)];
+    ExprId& known = (*place)[id];
     if (known != loops::kNone) return known;
-    Expr e = k_.exprs[static_cast<size_t>(id)];
+    Expr e = k_.exprs[id];
     each_operand(e, [&](ExprId& a) { a = copy(k, a, at, place); });
     e.index = substitute(e.index, [&](Sym symbol) {
       for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)

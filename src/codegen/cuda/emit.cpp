@@ -397,7 +397,7 @@ class CudaEmitter : CudaValues, Lines {
     const std::string only = s_.shifted && vector_in_row() ? "if (!(" + beyond_row(first) + ")) " : "";
     line(only + a + " = " + combiner(e.reduce_op) + "::of(" + a + ", " + next + ");");
   }
-  ExprId followed_by(ExprId sum) const { return s_.sweeps.follows[static_cast<size_t>(sum)]; }
+  ExprId followed_by(ExprId sum) const { return s_.sweeps.follows[sum]; }
   /// The maximum that a sum follows was `before` and is `now`.
   void scale(ExprId sum, const std::string& before, const std::string& now) {
     line("a" + str(sum) + " = scaled(a" + str(sum) + ", " + before + ", " + now + ");");
@@ -408,7 +408,7 @@ class CudaEmitter : CudaValues, Lines {
     for (ExprId id : sums) {
       const ExprId most = followed_by(id);
       scale(id, "m" + str(most), "a" + str(most));
-      wanted[static_cast<size_t>(expr(most).args[0])] = true;
+      wanted[expr(most).args[0]] = true;
     }
     if (s_.vector == 1) {
       for (ExprId id : sums) accumulate(id);
@@ -416,9 +416,9 @@ class CudaEmitter : CudaValues, Lines {
     }
     std::vector<ExprId> again;  // their names end with the loop over the vector that has compared them
     for (size_t i = lanes.size(); i-- > 0;) {
-      if (!wanted[static_cast<size_t>(lanes[i])] || in_shared(lanes[i])) continue;
+      if (!wanted[lanes[i]] || in_shared(lanes[i])) continue;
       again.insert(again.begin(), lanes[i]);
-      each_operand(expr(lanes[i]), [&](ExprId a) { wanted[static_cast<size_t>(a)] = true; });
+      each_operand(expr(lanes[i]), [&](ExprId a) { wanted[a] = true; });
     }
     lane_loop(again, sums, {}, {});
   }

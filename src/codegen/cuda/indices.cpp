@@ -70,10 +70,10 @@ bool uses(const std::string& text, const std::string& variable) {
 std::string index_at(const loops::Kernel& k, const std::vector<int>& dims, size_t which,
                      const std::string& position, const NameOf& name) {
   Sym inside = 1;
-  for (size_t i = which + 1; i < dims.size(); ++i) inside *= k.dims[static_cast<size_t>(dims[i])].size;
+  for (size_t i = which + 1; i < dims.size(); ++i) inside *= k.dims[dims[i]].size;
   std::string s = position;
   if (!inside.is_const(1)) s += " / " + index_text(inside, name);
-  if (which > 0) s += " % " + index_text(k.dims[static_cast<size_t>(dims[which])].size, name);
+  if (which > 0) s += " % " + index_text(k.dims[dims[which]].size, name);
   return s;
 }
 

@@ -43,18 +43,18 @@ class Copy {
   /// Asked before an expression comes over: what stands for it here, or kNone.
   std::function<ExprId(Copy&, ExprId)> given;
   /// The expression stands for `id` from now on.
-  void set(ExprId id, ExprId made) { place_[static_cast<size_t>(id)] = made; }
+  void set(ExprId id, ExprId made) { place_[id] = made; }
 
   ExprId expr(ExprId id) {
-    ExprId& known = place_[static_cast<size_t>(id)];
+    ExprId& known = place_[id];
     if (known == kNone && given) known = given(*this, id);
     if (known != kNone) return known;
-    Expr e = from_.exprs[static_cast<size_t>(id)];
+    Expr e = from_.exprs[id];
     each_operand(e, [&](ExprId& a) { a = expr(a); });
     e.index = index(e.index);
     if (e.buffer >= 0) e.buffer = buffer(e.buffer);
     e.reduce_dims <<= shift_;
-    return place_[static_cast<size_t>(id)] = made_.add(std::move(e));
+    return place_[id] = made_.add(std::move(e));
   }
   void store(const loops::Store& st) {
     loops::Store s = st;
@@ -65,7 +65,7 @@ class Copy {
   }
   /// The made kernel's number of a buffer of the whole.
   int buffer(int whole) {
-    const loops::Buffer& b = from_.buffers[static_cast<size_t>(whole)];
+    const loops::Buffer& b = from_.buffers[whole];
     return number(whole, b.dtype, b.role);
   }
   int scratch(size_t which, DType t, loops::BufferRole role) {
@@ -173,7 +173,7 @@ class Splitter {
           out_.list.push_back(last_over_chunks(group, partial, chunks, stores.late));
           return std::move(out_);
         }
-        for (const loops::Store* s : first) lies_[static_cast<size_t>(s->value)] = s;
+        for (const loops::Store* s : first) lies_[s->value] = s;
         keep(group, reduce_partial(group, partial, chunks));
       }
     }
@@ -183,12 +183,12 @@ class Splitter {
   }
 
  private:
-  const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
-  bool known(ExprId id) const { return known_[static_cast<size_t>(id)] >= 0; }
+  const Expr& expr(ExprId id) const { return k_.exprs[id]; }
+  bool known(ExprId id) const { return known_[id] >= 0; }
   /// Marks by expression.
   std::vector<bool> only(const std::vector<ExprId>& ids) const {
     std::vector<bool> marked(k_.exprs.size(), false);
-    for (ExprId id : ids) marked[static_cast<size_t>(id)] = true;
+    for (ExprId id : ids) marked[id] = true;
     return marked;
   }
 
@@ -210,7 +210,7 @@ class Splitter {
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       if (!live[i] || known(static_cast<ExprId>(i))) continue;
       each_operand(k_.exprs[i], [&](ExprId a) {
-        if (!known(a) && (waits[static_cast<size_t>(a)] || expr(a).kind == ExprKind::Reduce)) waits[i] = 1;
+        if (!known(a) && (waits[a] || expr(a).kind == ExprKind::Reduce)) waits[i] = 1;
       });
       if (k_.exprs[i].kind != ExprKind::Reduce) continue;
       ++pending_;
@@ -222,7 +222,7 @@ class Splitter {
     return group;
   }
 
-  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+  Sym size(int d) const { return k_.dims[d].size; }
   Sym points(uint32_t dims) const {
     Sym n = 1;
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
@@ -344,9 +344,9 @@ class Splitter {
   }
   void load_known(Copy& c, std::function<Sym(int)> dim) const {
     c.given = [this, dim = std::move(dim)](Copy& to, ExprId id) {
-      if (const loops::Store* s = lies_[static_cast<size_t>(id)])
+      if (const loops::Store* s = lies_[id])
         return load(to, to.buffer(s->buffer), expr(id).dtype, to.index(s->index));
-      const int scratch = known_[static_cast<size_t>(id)];
+      const int scratch = known_[id];
       if (scratch < 0) return kNone;
       return load_scratch(to, static_cast<size_t>(scratch), expr(id).dtype, scratch_index(expr(id), 0, dim));
     };
@@ -391,8 +391,7 @@ class Splitter {
     });
     std::vector<loops::Dim>& dims = c.kernel().dims;
     dims = k_.dims;
-    for (const Cut& cut : chunks.cuts)
-      dims[static_cast<size_t>(cut.dim)].size = length_of(cut, begin_of(cut));
+    for (const Cut& cut : chunks.cuts) dims[cut.dim].size = length_of(cut, begin_of(cut));
     for (size_t i = chunks.cuts.size(); i-- > 0;)
       dims.insert(dims.begin(), loops::Dim{chunks.cuts[i].count, false});
     load_known(c, moved);
@@ -420,7 +419,7 @@ class Splitter {
     for (const Cut& cut : chunks.cuts) counting |= 1u << cut.dim;
     for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
       const Cut* cut = chunks.of(d);
-      if (reduced >> d & 1) c.kernel().dims[static_cast<size_t>(d)].size = cut ? cut->count : Sym(1);
+      if (reduced >> d & 1) c.kernel().dims[d].size = cut ? cut->count : Sym(1);
     }
     for (size_t i = 0; i < group.size(); ++i) {
       Expr reduce = expr(group[i]);
@@ -454,7 +453,7 @@ class Splitter {
     std::vector<bool> waits = only(group);  // for a result of the group
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       if (waits[i] || known(static_cast<ExprId>(i))) continue;
-      each_operand(k_.exprs[i], [&](ExprId a) { waits[i] = waits[i] || waits[static_cast<size_t>(a)]; });
+      each_operand(k_.exprs[i], [&](ExprId a) { waits[i] = waits[i] || waits[a]; });
     }
     Stores found{true, {}, {}};
     for (const loops::Store& s : k_.stores) {
@@ -463,7 +462,7 @@ class Splitter {
       bool late = false;
       each_operand(s, [&](ExprId id) {
         dims |= expr(id).dims;
-        late |= waits[static_cast<size_t>(id)];
+        late |= waits[id];
       });
       late |= (dims & reduced) == 0;
       if (late && (dims & reduced)) return {};
@@ -472,7 +471,7 @@ class Splitter {
     }
     return found;
   }
-  bool is_stored(const loops::Store& s) const { return lies_[static_cast<size_t>(s.value)] == &s; }
+  bool is_stored(const loops::Store& s) const { return lies_[s.value] == &s; }
 
   /// What the kernel stores of each element anyway, made of more bytes than it has on the way to the group's
   /// results: stored at once, the parts behind read it instead of all that, as a sum of nine places.
@@ -484,9 +483,8 @@ class Splitter {
     std::vector<const loops::Store*> found;
     for (const loops::Store& s : k_.stores) {
       const Expr& value = expr(s.value);
-      if (!asked[static_cast<size_t>(s.value)] || lies_[static_cast<size_t>(s.value)] || value.dims != all ||
-          k_.varies(s.index) != all || s.mask != kNone || !s.gather.empty() || s.into != loops::Into::Over ||
-          reads(s.buffer))
+      if (!asked[s.value] || lies_[s.value] || value.dims != all || k_.varies(s.index) != all ||
+          s.mask != kNone || !s.gather.empty() || s.into != loops::Into::Over || reads(s.buffer))
         continue;
       if (bytes_of_elements(s.value, all) > dtype_bytes(value.dtype)) found.push_back(&s);
     }
@@ -494,7 +492,7 @@ class Splitter {
   }
   /// That one element of the value is read of.
   int64_t bytes_of_elements(ExprId value, uint32_t all) const {
-    const auto lies = [&](ExprId id) { return known(id) || lies_[static_cast<size_t>(id)]; };
+    const auto lies = [&](ExprId id) { return known(id) || lies_[id]; };
     const std::vector<bool> asked = loops::with_operands(k_, only({value}), lies);
     int64_t bytes = 0;
     for (size_t i = 0; i <= static_cast<size_t>(value); ++i) {
@@ -522,8 +520,7 @@ class Splitter {
   }
 
   void keep(const std::vector<ExprId>& group, const std::vector<size_t>& scratch) {
-    for (size_t i = 0; i < group.size(); ++i)
-      known_[static_cast<size_t>(group[i])] = static_cast<int>(scratch[i]);
+    for (size_t i = 0; i < group.size(); ++i) known_[group[i]] = static_cast<int>(scratch[i]);
   }
 
   const Kernel k_;
@@ -539,11 +536,11 @@ class Splitter {
 /// the first bf16. What nobody uses any more is not computed (sweeps.h).
 Kernel without_round_trips(Kernel k) {
   auto source = [&](ExprId id) {
-    const Expr& narrow = k.exprs[static_cast<size_t>(id)];
+    const Expr& narrow = k.exprs[id];
     if (narrow.kind != ExprKind::Cast) return id;
-    const Expr& wide = k.exprs[static_cast<size_t>(narrow.args[0])];
+    const Expr& wide = k.exprs[narrow.args[0]];
     if (wide.kind != ExprKind::Cast || !is_float(wide.dtype)) return id;
-    const DType from = k.exprs[static_cast<size_t>(wide.args[0])].dtype;
+    const DType from = k.exprs[wide.args[0]].dtype;
     const bool exact = is_float(from) && dtype_bytes(from) < dtype_bytes(wide.dtype);
     return exact && from == narrow.dtype ? wide.args[0] : id;
   };

@@ -40,7 +40,7 @@ uint32_t reduced_dims(const Kernel& k) {
 
 Sym points(const Kernel& k, const std::vector<int>& dims) {
   Sym n = 1;
-  for (int d : dims) n *= k.dims[static_cast<size_t>(d)].size;
+  for (int d : dims) n *= k.dims[d].size;
   return n;
 }
 
@@ -57,7 +57,7 @@ void each_access(const Kernel& k, F&& f) {
   for (const Expr& e : k.exprs)
     if (e.kind == ExprKind::Load) f(AccessedPlace{e.index, e.gather, e.mask, e.dtype, false});
   for (const loops::Store& s : k.stores)
-    f(AccessedPlace{s.index, s.gather, s.mask, k.buffers[static_cast<size_t>(s.buffer)].dtype, true});
+    f(AccessedPlace{s.index, s.gather, s.mask, k.buffers[s.buffer].dtype, true});
 }
 
 /// About how long a dimension is. Where that depends on others, as the length of a chunk does on its number,
@@ -93,14 +93,14 @@ bool rows_are_columns(const Kernel& k, const Schedule& s) {
 /// that differ in length go through theirs apart.
 int pick_vector(const Kernel& k, Schedule s) {
   for (int d : s.row)
-    if (k.varies(k.dims[static_cast<size_t>(d)].size) >> s.inner & 1) return 1;
+    if (k.varies(k.dims[d].size) >> s.inner & 1) return 1;
   int narrowest = 16;
   each_access(k, [&](const AccessedPlace& p) {
     const loops::LinearIn along = loops::linear_in(p.index, Kernel::dim(s.inner));
     if (along.linear && along.coef.is_const(1)) narrowest = std::min(narrowest, dtype_bytes(p.dtype));
   });
   for (s.vector = std::min(kMaxVector, 16 / narrowest); s.vector > 1; s.vector /= 2) {
-    if (!divisible(k.dims[static_cast<size_t>(s.inner)].size, s.vector)) continue;
+    if (!divisible(k.dims[s.inner].size, s.vector)) continue;
     bool any = false;
     each_access(k, [&](const AccessedPlace& p) { any = any || is_wide(k, s, p.index, p.gather, p.mask); });
     if (any) return s.vector;
@@ -115,7 +115,7 @@ constexpr int64_t kWorthShifting = 8;
 /// all tensors of the same rows begin at the same place between two accesses. Of several places that of
 /// stores counts first, since what several loads take from one line comes from a cache.
 void shift_rows(const Kernel& k, Schedule* s) {
-  const Sym size = k.dims[static_cast<size_t>(s->inner)].size;
+  const Sym size = k.dims[s->inner].size;
   std::optional<AccessedPlace> best;
   Sym begin = 0;
   auto is_better = [&](const AccessedPlace& p, Sym rest) {
@@ -181,9 +181,7 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
     s->across = across;
     widest = std::max(widest, dtype_bytes(e.dtype));
   }
-  auto short_side = [&](int d) {
-    return k.dims[static_cast<size_t>(d)].size.value_or(kWorthTurning) < kWorthTurning;
-  };
+  auto short_side = [&](int d) { return k.dims[d].size.value_or(kWorthTurning) < kWorthTurning; };
   if (s->across < 0 || short_side(s->inner) || short_side(s->across)) {
     s->across = -1;
     return false;
@@ -199,7 +197,7 @@ bool schedule_tile(const Kernel& k, Schedule* s) {
   }
   s->blocks = 1;
   for (int d : s->outer) {
-    const Sym size = k.dims[static_cast<size_t>(d)].size;
+    const Sym size = k.dims[d].size;
     s->blocks *= d == s->inner || d == s->across ? ceildiv(size, s->tile) : size;
   }
   return true;
@@ -218,7 +216,7 @@ void schedule_points(const Kernel& k, const ScheduleOptions& options, Schedule* 
   s->count = points(k, s->outer);
   if (s->shifted) {
     const std::vector<int> rows(s->outer.begin(), s->outer.end() - 1);
-    s->count = points(k, rows) * vectors_of(*s, k.dims[static_cast<size_t>(s->inner)].size);
+    s->count = points(k, rows) * vectors_of(*s, k.dims[s->inner].size);
   }
   s->blocks = ceildiv(s->count, s->threads * (s->shifted ? 1 : s->vector));
 }
@@ -290,7 +288,7 @@ int64_t bytes_to_hold(const Kernel& k, Schedule s, bool functions) {
 /// give (logits behind a tanh) takes more room than what they read, and is not computed in each sweep.
 void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t length, Schedule* s) {
   const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
-    return (k.varies(st.index) | k.exprs[static_cast<size_t>(st.value)].dims) >> s->inner & 1;
+    return (k.varies(st.index) | k.exprs[st.value].dims) >> s->inner & 1;
   });
   if (reducing_sweeps(k, *s) + stores_row < 2) return;  // it is read once
   auto hold = [&](bool functions) {
@@ -391,8 +389,7 @@ namespace {
 /// Is a comparison of these two the same for all elements of a vector? Their order changes at one place, and
 /// vectors begin there.
 bool changes_between_vectors(const Kernel& k, const Schedule& s, const Expr& e) {
-  const Expr &place = k.exprs[static_cast<size_t>(e.args[0])],
-             &bound = k.exprs[static_cast<size_t>(e.args[1])];
+  const Expr &place = k.exprs[e.args[0]], &bound = k.exprs[e.args[1]];
   if (place.kind != ExprKind::Index || bound.kind != ExprKind::Const) return false;
   const loops::LinearIn along = loops::linear_in(place.index, Kernel::dim(s.inner));
   if (!along.linear || !along.coef.is_const(1)) return false;
@@ -408,7 +405,7 @@ bool changes_between_vectors(const Kernel& k, const Schedule& s, const Expr& e) 
 }  // namespace
 
 bool is_same_in_vector(const Kernel& k, const Schedule& s, loops::ExprId id) {
-  const Expr& e = k.exprs[static_cast<size_t>(id)];
+  const Expr& e = k.exprs[id];
   if (s.vector == 1 || !(e.dims >> s.inner & 1)) return true;
   if (e.kind != ExprKind::Op || s.shifted) return false;
   if (e.args.size() == 2 && changes_between_vectors(k, s, e)) return true;
@@ -426,7 +423,7 @@ bool is_wide(const Kernel& k, const Schedule& s, Sym index, const std::vector<Ga
   if (!along.linear || !along.coef.is_const(1) || !divisible(along.rest - s.shift, s.vector)) return false;
   if (mask != loops::kNone && !is_same_in_vector(k, s, mask)) return false;
   return std::all_of(gather.begin(), gather.end(), [&](const GatherTerm& g) {
-    return !(k.exprs[static_cast<size_t>(g.value)].dims & inner) && divisible(g.coef, s.vector);
+    return !(k.exprs[g.value].dims & inner) && divisible(g.coef, s.vector);
   });
 }
 
@@ -462,7 +459,7 @@ Schedule schedule(const Kernel& k, const ScheduleOptions& options) {
   Sym all = 1;
   for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {
     (row >> d & 1 ? s.row : s.outer).push_back(d);
-    all *= at_most(k, k.dims[static_cast<size_t>(d)].size);
+    all *= at_most(k, k.dims[d].size);
   }
   // Room for the positions of threads beyond the end.
   const int64_t most = upper_bound(all);

@@ -23,7 +23,7 @@ constexpr int kManyInstructions = 32;  // tanh, erf, logarithms; not an exponent
 
 /// The maximum m that a sum of exp(x - m) over the same elements x subtracts, or kNone.
 ExprId largest_in(const Kernel& k, const Expr& sum) {
-  auto expr = [&](ExprId id) -> const Expr& { return k.exprs[static_cast<size_t>(id)]; };
+  auto expr = [&](ExprId id) -> const Expr& { return k.exprs[id]; };
   if (sum.kind != ExprKind::Reduce || sum.reduce_op != loops::ReduceOp::Sum) return kNone;
   const Expr& exp = expr(sum.args[0]);
   if (exp.kind != ExprKind::Op || exp.op != loops::ScalarOp::exp) return kNone;
@@ -44,12 +44,11 @@ std::vector<ExprId> sums_that_follow(const Kernel& k, const Schedule& s) {
   std::vector<bool> stays(k.exprs.size() + 1, false);  // by level: the sweep of another reduction
   for (size_t i = 0; i < k.exprs.size(); ++i) {
     follows[i] = largest_in(k, k.exprs[i]);
-    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone)
-      stays[static_cast<size_t>(level[i])] = true;
+    if (k.exprs[i].kind == ExprKind::Reduce && follows[i] == kNone) stays[level[i]] = true;
   }
   // A sweep that stays for another reduction may as well do these.
   for (size_t i = 0; i < k.exprs.size(); ++i)
-    if (stays[static_cast<size_t>(level[i])]) follows[i] = kNone;
+    if (stays[level[i]]) follows[i] = kNone;
   return follows;
 }
 
@@ -74,20 +73,20 @@ class Planner {
     out.stores = s_.scans ? last : last_of_elements();
     for (int level = 0; level <= last; ++level) {
       Sweep sweep = make(level, level == out.stores, computed, &out.kept);
-      for (ExprId id : sweep.needed) computed[static_cast<size_t>(id)] = true;
+      for (ExprId id : sweep.needed) computed[id] = true;
       out.list.push_back(std::move(sweep));
     }
     return out;
   }
 
  private:
-  const Expr& expr(ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
+  const Expr& expr(ExprId id) const { return k_.exprs[id]; }
   bool along_row(ExprId id) const { return expr(id).dims & elements_; }
 
   /// The sweep after which no element is looked at.
   int last_of_elements() const {
     int last = 0;
-    auto stored = [&](ExprId id) { last = std::max(last, level_[static_cast<size_t>(id)]); };
+    auto stored = [&](ExprId id) { last = std::max(last, level_[id]); };
     for (const loops::Store& st : k_.stores)
       if (k_.dims_of(st) & elements_) each_operand(st, stored);
     for (size_t i = 0; i < k_.exprs.size(); ++i)
@@ -115,7 +114,7 @@ class Planner {
     Sweep sweep;
     std::vector<bool> wanted(k_.exprs.size(), false);
     auto want = [&](ExprId id) {
-      if (along_row(id)) wanted[static_cast<size_t>(id)] = true;
+      if (along_row(id)) wanted[id] = true;
     };
     for (size_t i = 0; i < k_.exprs.size(); ++i) {
       const Expr& e = k_.exprs[i];

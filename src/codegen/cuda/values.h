@@ -24,11 +24,11 @@ class CudaValues {
 
   static std::string str(int64_t n) { return std::to_string(n); }
   bool pointwise() const { return s_.pointwise(); }
-  const loops::Expr& expr(loops::ExprId id) const { return k_.exprs[static_cast<size_t>(id)]; }
-  const loops::Store& store_of(int i) const { return k_.stores[static_cast<size_t>(i)]; }
-  bool kept(loops::ExprId id) const { return s_.sweeps.kept[static_cast<size_t>(id)]; }
-  DType dtype_of(int buffer) const { return k_.buffers[static_cast<size_t>(buffer)].dtype; }
-  Sym size(int d) const { return k_.dims[static_cast<size_t>(d)].size; }
+  const loops::Expr& expr(loops::ExprId id) const { return k_.exprs[id]; }
+  const loops::Store& store_of(int i) const { return k_.stores[i]; }
+  bool kept(loops::ExprId id) const { return s_.sweeps.kept[id]; }
+  DType dtype_of(int buffer) const { return k_.buffers[buffer].dtype; }
+  Sym size(int d) const { return k_.dims[d].size; }
   bool along_row(uint32_t dims) const { return dims & elements_; }
   bool per_lane(uint32_t dims) const { return s_.vector > 1 && (dims >> s_.inner & 1); }
   bool per_lane(loops::ExprId id) const { return !is_same_in_vector(k_, s_, id); }

@@ -265,7 +265,7 @@ bool counts_along(const Value* v, int64_t dim) {
     return at == attrs.end() ||
            (std::holds_alternative<int64_t>(at->second) && std::get<int64_t>(at->second) == wanted);
   };
-  return is("start", 0) && is("step", 1) && v->type.sizes[0] == t.sizes[static_cast<size_t>(dim)];
+  return is("start", 0) && is("step", 1) && v->type.sizes[0] == t.sizes[dim];
 }
 
 // sum(where(positions == place, x, 0)) is x if there is such a place: what is left of a gradient of

@@ -103,8 +103,7 @@ class Product {
     for (size_t d = 1; d < w_->type.sizes.size(); ++d) dims.push_back(static_cast<int64_t>(d));
     if (known(w_->type.strides) && !w_->type.is_contiguous())
       std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
-        return w_->type.strides[static_cast<size_t>(a)].value() >
-               w_->type.strides[static_cast<size_t>(b)].value();
+        return w_->type.strides[a].value() > w_->type.strides[b].value();
       });
     Syms all{0};
     all.insert(all.end(), dims.begin(), dims.end());

@@ -57,13 +57,13 @@ MaybeAffine through(const Node& view, const Affine& x) {
   const Type &from = view.operands[0]->type, &to = view.out()->type;
   Affine out{x.constant, std::vector<int64_t>(static_cast<size_t>(to.rank()))};
   auto put = [&](int d, int place) {
-    if (place >= 0) out.factors[static_cast<size_t>(place)] = x.factors[static_cast<size_t>(d)];
+    if (place >= 0) out.factors[place] = x.factors[d];
   };
   switch (view.op) {
     case Op::reshape: {
       const auto places = places_in_reshape(from, to);
       if (!places) return std::nullopt;
-      for (int d = 0; d < from.rank(); ++d) put(d, (*places)[static_cast<size_t>(d)]);
+      for (int d = 0; d < from.rank(); ++d) put(d, (*places)[d]);
       return out;
     }
     case Op::expand:
@@ -72,7 +72,7 @@ MaybeAffine through(const Node& view, const Affine& x) {
       return out;
     case Op::permute: {
       const std::vector<int64_t> dims = view.ints("dims");
-      for (int d = 0; d < to.rank(); ++d) put(static_cast<int>(dims[static_cast<size_t>(d)]), d);
+      for (int d = 0; d < to.rank(); ++d) put(static_cast<int>(dims[d]), d);
       return out;
     }
     case Op::slice: {

@@ -120,7 +120,7 @@ class Padding {
     return known;
   }
   static Value* cut(const Maker& maker, Value* v, int64_t dim, int64_t length) {
-    if (v->type.sizes[static_cast<size_t>(dim)].is_const(length)) return v;
+    if (v->type.sizes[dim].is_const(length)) return v;
     return maker.make(Op::slice, {v},
                       {{"dim", dim}, {"start", Syms{0}}, {"length", Syms{length}}, {"step", int64_t{1}}});
   }

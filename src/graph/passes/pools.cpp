@@ -64,8 +64,8 @@ class Pool {
     Syms low(x->type.sizes.size(), 0), high = low;
     bool any = false;
     for (const PooledAxis& s : slides_) {
-      low[static_cast<size_t>(s.dim)] = s.padding;
-      high[static_cast<size_t>(s.dim)] = s.padding + (hangs_over() ? s.stride - 1 : 0);
+      low[s.dim] = s.padding;
+      high[s.dim] = s.padding + (hangs_over() ? s.stride - 1 : 0);
       any |= s.padding > 0 || hangs_over();
     }
     if (!any) return x;
@@ -110,7 +110,7 @@ class Pool {
       end = maker_.make(Op::minimum, {end, number(s.size)});
     }
     Syms sizes(node_->out()->type.sizes.size(), 1);
-    sizes[static_cast<size_t>(s.dim)] = s.count;
+    sizes[s.dim] = s.count;
     return maker_.reshape(maker_.cast(maker_.sub(end, begin), type), std::move(sizes));
   }
 

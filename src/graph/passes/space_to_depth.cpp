@@ -97,7 +97,7 @@ class Parting {
     const auto n = static_cast<int64_t>(stride_.size());
     Syms split{is[0], is[1]}, dims{0, 1}, sizes{is[0], is[1]};
     for (int64_t d = 0; d < n; ++d) {
-      const int64_t step = stride_[static_cast<size_t>(d)];
+      const int64_t step = stride_[d];
       const Sym pixels = floordiv(is[static_cast<size_t>(d) + 2], Sym(step));
       split.insert(split.end(), {pixels, Sym(step)});
       dims.push_back(3 + 2 * d);

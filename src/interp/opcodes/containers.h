@@ -47,7 +47,7 @@ template <class S, class Fill>
 [[gnu::always_inline]] inline Next unpack(Machine<S>& m, int n, Fill fill) {
   PyObject* few[8];
   std::unique_ptr<PyObject*[]> many;
-  if (n > 8) many.reset(new PyObject*[static_cast<size_t>(n)]);
+  if (n > 8) many.reset(new PyObject*[n]);
   PyObject** out = many ? many.get() : few;
   if (fill(out) < 0) [[unlikely]]
     return Next::error;

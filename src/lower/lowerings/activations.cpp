@@ -190,7 +190,7 @@ std::vector<Value*> glu_backward(Call& c) {
   Formula f(c);
   Term g = f("grad_output"), x = f("self");
   const int64_t dim = Call::wrap(c.integer("dim"), x.rank());
-  const Sym half = g.sizes()[static_cast<size_t>(dim)];
+  const Sym half = g.sizes()[dim];
   Term s = sigmoid(x.part(dim, half, half));
   Term of_value = s * g, of_gate = (1 - s) * s * g * x.part(dim, 0, half);
   return {c.make(Op::cat, {f.result(of_value), f.result(of_gate)}, {{"dim", dim}})};

@@ -46,7 +46,7 @@ bool reaches(Border border, const Edge& e, int64_t n) {
 }
 
 Term continued(const Formula& f, Term x, const Edge& e, Border border) {
-  const int64_t n = x.sizes()[static_cast<size_t>(e.dim)].value();
+  const int64_t n = x.sizes()[e.dim].value();
   Term i = f.places(n + e.low + e.high, 0, 1);
   if (e.low != 0) i = i - static_cast<double>(e.low);
   const Term first = i.number(0), last = i.number(static_cast<double>(n - 1));
@@ -65,7 +65,7 @@ Results with_border(Call& c, Border border, const std::vector<int64_t>& amounts)
   if (!edges || static_cast<int64_t>(edges->size()) > x.rank() || !is_read_at_places(c, "self")) return {};
   const Formula f(c, DType::I64);
   for (const Edge& e : *edges) {
-    if (!reaches(border, e, x.sizes()[static_cast<size_t>(e.dim)].value())) return {};
+    if (!reaches(border, e, x.sizes()[e.dim].value())) return {};
     if (e.low != 0 || e.high != 0) x = continued(f, x, e, border);
   }
   return {x.value};
@@ -109,7 +109,7 @@ Results pad_backward(Call& c, Border border) {
   const auto edges = edges_of(c.integers("padding"), g.rank());
   if (!edges || !f.is_real()) return {};
   for (const Edge& e : *edges) {
-    const int64_t n = to[static_cast<size_t>(e.dim)].value();
+    const int64_t n = to[e.dim].value();
     if (!reaches(border, e, n)) return {};
     if (e.low != 0 || e.high != 0) g = returned(g, e, border, n);
   }

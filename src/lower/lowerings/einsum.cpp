@@ -30,7 +30,7 @@ struct Named {
   Labels labels;
 
   Sym size(int label) const {
-    return x.sizes()[static_cast<size_t>(std::find(labels.begin(), labels.end(), label) - labels.begin())];
+    return x.sizes()[std::find(labels.begin(), labels.end(), label) - labels.begin()];
   }
   /// The dimensions in this order, which names all of them.
   Term ordered(const Labels& order) const {
@@ -159,8 +159,7 @@ Results tensordot(Call& c) {
   for (int d = 0; d < a->type.rank(); ++d) left.push_back(d);
   for (int d = 0; d < b->type.rank(); ++d) right.push_back(a->type.rank() + d);
   for (size_t i = 0; i < of_a.size(); ++i)
-    right[static_cast<size_t>(Call::wrap(of_b[i], b->type.rank()))] =
-        left[static_cast<size_t>(Call::wrap(of_a[i], a->type.rank()))];
+    right[Call::wrap(of_b[i], b->type.rank())] = left[Call::wrap(of_a[i], a->type.rank())];
   for (int label : left)
     if (!holds(right, label)) out.push_back(label);
   for (int label : right)

@@ -207,7 +207,7 @@ Results affine_grid(Call& c) {
   const std::vector<Term> axes = axes_of_grid(c, f);
   std::optional<Term> sum;
   for (int64_t k = 0; k < dims; ++k) {
-    const Term part = axes[static_cast<size_t>(k)] * column(k);
+    const Term part = axes[k] * column(k);
     sum = sum ? *sum + part : part;
   }
   return f.only(*sum + column(dims));

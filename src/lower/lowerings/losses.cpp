@@ -215,12 +215,12 @@ Results nll_backward(Call& c) {
 Term cross_entropy_of_shares(Call& c, const Formula& f, double smoothing) {
   Term x = f("self"), target = f("target");
   const int64_t dim = x.rank() == 1 ? 0 : 1;
-  const Sym classes = x.sizes()[static_cast<size_t>(dim)];
+  const Sym classes = x.sizes()[dim];
   if (smoothing > 0) target = target * (1 - smoothing) + f.number(smoothing) / f.count(classes);
   Term each = x.apply(Op::log_softmax, {{"dim", dim}}) * target;
   if (c.has("weight")) {
     Syms shape(static_cast<size_t>(x.rank()), Sym(1));
-    shape[static_cast<size_t>(dim)] = classes;
+    shape[dim] = classes;
     each = each * f("weight").reshaped(shape);
   }
   return reduced(c, f, -each.sum({Sym(dim)}, false));

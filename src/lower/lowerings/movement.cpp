@@ -23,7 +23,7 @@ Results slice_backward(Call& c) {
   Term g = gradient(c);
   const Syms to = c.syms("input_sizes");
   const int64_t dim = Call::wrap(c.integer("dim"), g.rank()), step = c.integer("step");
-  const int64_t size = to[static_cast<size_t>(dim)].value();
+  const int64_t size = to[dim].value();
   int64_t start = c.integer("start");
   start = std::clamp<int64_t>(start < 0 ? start + size : start, 0, size);
   if (step == 1) return {placed(g, dim, start, size).value};
@@ -36,9 +36,9 @@ Results select_backward(Call& c) {
   const Syms to = c.syms("input_sizes");
   const int64_t dim = Call::wrap(c.integer("dim"), static_cast<int64_t>(to.size()));
   const int64_t index = c.integer("index");
-  const Sym size = to[static_cast<size_t>(dim)];
+  const Sym size = to[dim];
   Syms one = to;
-  one[static_cast<size_t>(dim)] = 1;
+  one[dim] = 1;
   return {placed(gradient(c).reshaped(one), dim, index < 0 ? size + Sym(index) : Sym(index), size).value};
 }
 
@@ -50,7 +50,7 @@ Results diagonal_backward(Call& c) {
   const int64_t row = Call::wrap(c.integer("dim1"), rank), column = Call::wrap(c.integer("dim2"), rank);
   const int64_t offset = c.integer("offset");
   Formula f(c, DType::I64);
-  const Sym rows = to[static_cast<size_t>(row)], columns = to[static_cast<size_t>(column)];
+  const Sym rows = to[row], columns = to[column];
   Term on = placed(g, rank - 2, std::max<int64_t>(-offset, 0), rows);
   Syms upright = on.sizes();
   upright.push_back(1);

@@ -24,7 +24,7 @@ struct Moments {
 
 Sym elements(const Term& x, const Syms& over) {
   Sym n = 1;
-  for (Sym d : over) n *= x.sizes()[static_cast<size_t>(d.value())];
+  for (Sym d : over) n *= x.sizes()[d.value()];
   return n;
 }
 

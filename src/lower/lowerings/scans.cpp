@@ -40,8 +40,7 @@ Results extreme(Call& c, const char* op) {
   Term here = x == *y;
   if (is_float(x.dtype())) here = here | x.apply(Op::isnan);
   const Formula f(c, DType::I64);
-  const Term places =
-      f.places(x.sizes()[static_cast<size_t>(dim)], dim, x.sizes().size()).expanded(x.sizes());
+  const Term places = f.places(x.sizes()[dim], dim, x.sizes().size()).expanded(x.sizes());
   const auto at = running(where(here, places, 0), dim, "max");
   return {y->value, at->value};
 }

@@ -87,7 +87,7 @@ Value* written_place(Call& c, Term x) {
     const auto at = static_cast<size_t>(d);
     if (d == dim ? !index.sizes()[at].is_const(1) : index.sizes()[at] != x.sizes()[at]) return nullptr;
   }
-  const Sym size = x.sizes()[static_cast<size_t>(dim)];
+  const Sym size = x.sizes()[dim];
   if (size.is_const(0)) return nullptr;
   Formula f(c, DType::I64);
   return (f.places(size, dim, x.sizes().size()) == f.checked(index, size)).value;
@@ -111,7 +111,7 @@ std::optional<Scattered> scattered(Call& c, const char* source, DType t) {
   if (index.rank() != self.rank() || (!of_number && x.rank() != index.rank())) return std::nullopt;
   x = of_number ? x.expanded(index.sizes()) : first_of(x, index.sizes());
   const int64_t dim = Call::wrap(c.integer("dim"), self.rank());
-  if (self.sizes()[static_cast<size_t>(dim)].is_const(0)) return std::nullopt;
+  if (self.sizes()[dim].is_const(0)) return std::nullopt;
   return Scattered{self, index, x, dim};
 }
 
@@ -185,9 +185,9 @@ std::optional<Listed> listed(Call& c, const char* source, DType t) {
   self = self.as(t);
   if (self.rank() == 0) self = self.reshaped({Sym(1)});
   const int64_t dim = Call::wrap(c.integer("dim"), self.rank());
-  if (self.sizes()[static_cast<size_t>(dim)].is_const(0)) return std::nullopt;
+  if (self.sizes()[dim].is_const(0)) return std::nullopt;
   Syms sizes = self.sizes();
-  sizes[static_cast<size_t>(dim)] = list.sizes()[0];
+  sizes[dim] = list.sizes()[0];
   Term x{&c, c.operand(source, t)};
   if (x.rank() == 0) x = x.expanded(sizes);  // of one row, or the same for all
   if (x.sizes() != sizes) return std::nullopt;
@@ -202,7 +202,7 @@ Results of_rows(Call& c, const char* source, const char* op, bool from_end) {
   if (from_end) {
     const Formula f(c, DType::I64);
     l->list = l->list.as(DType::I64);
-    l->list = where(l->list < 0, l->list + f.count(l->self.sizes()[static_cast<size_t>(l->dim)]), l->list);
+    l->list = where(l->list < 0, l->list + f.count(l->self.sizes()[l->dim]), l->list);
   }
   const Term x{&c, c.has("alpha") ? c.times(l->x.value, "alpha") : l->x.value};
   return {c.cast(c.reshape(rows_into(l->self, l->dim, l->list, x, op).value, c.sizes("self")), t)};

@@ -365,9 +365,7 @@ Result meshgrid(Call& c) {
 Ints outermost_first(const Ints& strides) {
   Ints order(strides.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return strides[static_cast<size_t>(a)] > strides[static_cast<size_t>(b)];
-  });
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return strides[a] > strides[b]; });
   return order;
 }
 
@@ -400,7 +398,7 @@ std::optional<Steps> as_slices(int64_t count, const Ints& sizes, const Ints& str
     return fits;
   };
   for (const int64_t d : order) {
-    const int64_t size = sizes[static_cast<size_t>(d)], stride = strides[static_cast<size_t>(d)];
+    const int64_t size = sizes[d], stride = strides[d];
     if (size == 1) continue;
     if (stride <= 0) return std::nullopt;
     const int64_t block = shape.back(), last = block - size * stride;
@@ -457,8 +455,8 @@ Result as_strided(Call& c) {
           {{"sizes", Call::syms(sizes)}, {"strides", Call::syms(strides)}, {"offset", Syms{offset}}}}});
   Ints in_order, position(order.size());
   for (size_t i = 0; i < order.size(); ++i) {
-    in_order.push_back(sizes[static_cast<size_t>(order[i])]);
-    position[static_cast<size_t>(order[i])] = static_cast<int64_t>(i);
+    in_order.push_back(sizes[order[i]]);
+    position[order[i]] = static_cast<int64_t>(i);
   }
   if (elements(sizes) == count) steps->clear();
   steps->push_back(reshape_to(Call::syms(in_order)));

@@ -26,7 +26,7 @@ bool goes_to_next(const Frame& frame) {
   const interp::Instr& instr = frame.instr();
   if (instr.op != op::CALL || instr.arg != 1 || frame.stack_depth() < 5) return false;
   int at = frame.pc() + instr.length;
-  auto following = [&]() -> const interp::Instr& { return frame.prepared->instrs[static_cast<size_t>(at)]; };
+  auto following = [&]() -> const interp::Instr& { return frame.prepared->instrs[at]; };
 #if !BOLT_PY312
   if (following().op == op::PRECALL) at += following().length;
 #endif

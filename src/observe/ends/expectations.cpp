@@ -47,7 +47,7 @@ bool expects(const Recording& recording, const Frame& frame, bool answer) {
     do {  // what the next instruction makes of the answer
       if (instr->op == interp::op::UNARY_NOT) answer = !answer;
       pc += instr->length;
-      instr = &code.instrs[static_cast<size_t>(pc)];
+      instr = &code.instrs[pc];
     } while (passes());
   }
   const interp::ControlFlow flow = interp::flow_of(*instr, pc);

@@ -181,7 +181,7 @@ void visit_roots(const Frame& innermost, Visit visit) {
     const std::vector<PyObject*> kept = kept_locals_of(*frame, innermost);
     for (int i = 0; i < frame->local_count(); ++i) {
       PyObject* names = frame->code()->co_localsplusnames;
-      visit(kept[static_cast<size_t>(i)], [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });
+      visit(kept[i], [&] { return PyUnicode_AsUTF8(PyTuple_GET_ITEM(names, i)); });
     }
     for (PyObject** at = frame->stack_base(); at < frame->sp; ++at) visit(*at, [] { return "a temporary"; });
   }

@@ -22,7 +22,7 @@ struct Kitchen {
   const std::vector<PyRef>& numbers;
   std::vector<PyRef>& values;
 
-  PyObject* at(int value) const { return value < 0 ? nullptr : values[static_cast<size_t>(value)].get(); }
+  PyObject* at(int value) const { return value < 0 ? nullptr : values[value].get(); }
 
   PyObject* tuple_of(const std::vector<int>& parts, size_t from = 0) const {
     PyObject* tuple = PyTuple_New(static_cast<Py_ssize_t>(parts.size() - from));
@@ -154,7 +154,7 @@ struct Kitchen {
   }
 
   void set_generator(PyObject* generator, Py_ssize_t index) const {
-    const GeneratorRecipe& made = recipe.generators[static_cast<size_t>(index)];
+    const GeneratorRecipe& made = recipe.generators[index];
     interp::GeneratorState state;
     state.frame_state = made.frame_state;
     state.asked = made.asked;
@@ -169,8 +169,7 @@ struct Kitchen {
 
   bool call(const EffectStep& step) const {
     std::vector<interp::Standing> callers;
-    for (const auto& [function, pc] : recipe.call_sites[static_cast<size_t>(step.number)])
-      callers.emplace_back(at(function), pc);
+    for (const auto& [function, pc] : recipe.call_sites[step.number]) callers.emplace_back(at(function), pc);
     std::vector<PyObject*> args;
     for (int part : step.parts) args.push_back(at(part));
     PyObject* names = at(step.key);
@@ -183,9 +182,9 @@ struct Kitchen {
     PyObject* cls = step.object.get();
     switch (step.make) {
       case Make::constant: return Py_NewRef(cls);
-      case Make::source: return Py_XNewRef(objects[static_cast<size_t>(step.number)].get());
+      case Make::source: return Py_XNewRef(objects[step.number].get());
       case Make::tensor: return make_tensor(step);
-      case Make::number: return Py_NewRef(numbers[static_cast<size_t>(step.number)].get());
+      case Make::number: return Py_NewRef(numbers[step.number].get());
       case Make::tuple: return make_tuple(step);
       case Make::list: return cls ? bare(cls, &PyList_Type, nullptr) : PyList_New(0);
       case Make::dict: return cls ? bare(cls, dict_base(cls), nullptr) : PyDict_New();
@@ -442,7 +441,7 @@ PyObject* Recipe::run_result(const std::vector<PyRef>& objects, PyObject* const*
                              const std::vector<PyRef>& numbers) const {
   std::vector<PyRef> values;
   if (!run(objects, tensors, numbers, values) || result < 0) return nullptr;
-  return Py_NewRef(values[static_cast<size_t>(result)].get());
+  return Py_NewRef(values[result].get());
 }
 
 std::vector<std::string> Recipe::describe() const {

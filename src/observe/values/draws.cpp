@@ -101,7 +101,7 @@ PyRef how_to_draw(World& world, PyObject* method, PyObject* const* args, size_t 
 
 const guard::NumberStep* drawn_list(const guard::Numbers& numbers, const guard::NumberStep& step) {
   if (step.op != NumberOp::call || step.args.empty()) return nullptr;
-  const guard::NumberStep& list = numbers.steps[static_cast<size_t>(step.args[0])];
+  const guard::NumberStep& list = numbers.steps[step.args[0]];
   const bool is_drawn = list.op == NumberOp::call && PyCFunction_Check(list.object.get()) &&
                         reinterpret_cast<PyCFunctionObject*>(list.object.get())->m_ml == &drawn_def;
   return is_drawn ? &list : nullptr;

@@ -161,7 +161,7 @@ void FollowedKeys::follow_text(PyObject* dict, PyObject* text) {
   if (dict && !may_follow_keys(dict)) return;
   const int step = text_step(text);
   if (step < 0) return;
-  world_.numbers.steps[static_cast<size_t>(step)].type = &PyUnicode_Type;
+  world_.numbers.steps[step].type = &PyUnicode_Type;
   const PyRef held = PyRef::share(text);
   world_.no_longer_late(text);
   world_.follow_step(text, step);

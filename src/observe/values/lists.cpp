@@ -65,9 +65,8 @@ std::optional<int> Lists::list_of_any_length(PyObject* container) {
     others.push_back(world_.step_of(PyList_GET_ITEM(items.get(), PyLong_AsSsize_t(index.get()))));
   }
   const int whole = world_.numbers.add({NumberOp::source, world_.tree->keep(known->source), {}, {}, {}});
-  const bool open = std::ranges::any_of(others, [&](int step) {
-    return world_.numbers.steps[static_cast<size_t>(step)].phase != Phase::check;
-  });
+  const bool open =
+      std::ranges::any_of(others, [&](int step) { return world_.numbers.steps[step].phase != Phase::check; });
   if (!open) return join(whole, known->window, in_front, others);
   // What was there is looked at while guards are checked.
   return join(join(whole, known->window, 0, {}), {}, in_front, others);
@@ -80,7 +79,7 @@ std::optional<int> Lists::list_step(PyObject* container) {
   if (!PyList_CheckExact(container) && !PyTuple_CheckExact(container) && !is_deque(container))
     return std::nullopt;
   std::optional<int> whole = list_of_any_length(container);
-  if (whole && world_.numbers.steps[static_cast<size_t>(*whole)].phase == Phase::check) return whole;
+  if (whole && world_.numbers.steps[*whole].phase == Phase::check) return whole;
   world_.own_numbers_of(container);
   const PyRef items = !world_.follows_any() ? PyRef() : PyRef::steal(PySequence_List(container));
   if (!items || PyList_GET_SIZE(items.get()) > kMostSteps) return PyErr_Clear(), std::nullopt;
@@ -106,9 +105,9 @@ PyObject* Lists::reduced(PyObject* function, PyObject* container, bool sums) {
   if (world_.numbers.phase_of(step) == Phase::check)
     return world_.computed(result.release(), std::move(step));
   // A sum with a float in it is one whatever the others are, and does not raise.
-  const std::vector<int> items = world_.numbers.steps[static_cast<size_t>(*list)].args;
+  const std::vector<int> items = world_.numbers.steps[*list].args;
   const bool has_float = std::any_of(items.begin() + 5, items.end(), [&](int item) {
-    const guard::NumberStep& part = world_.numbers.steps[static_cast<size_t>(item)];
+    const guard::NumberStep& part = world_.numbers.steps[item];
     const PyObject* of_data = part.op == NumberOp::data ? part.object.get() : nullptr;
     return part.phase != Phase::check &&
            (part.type == &PyFloat_Type || of_data == reinterpret_cast<PyObject*>(&PyFloat_Type));

@@ -232,7 +232,7 @@ static PyObject* tensor_by_operators(Recording& recording, Frame& frame, const C
                                      const PyRef& numbers) {
   PyObject* function = recording.on && numbers ? stand_in(row.name) : nullptr;
   if (!function) return nullptr;
-  all[static_cast<size_t>(at)] = numbers.get();  // a method's object is passed as well
+  all[at] = numbers.get();  // a method's object is passed as well
   const NativeWatch::Pause ours;
   PyRef result =
       PyRef::steal(PyObject_Vectorcall(function, all.data(), static_cast<size_t>(at) + 1, kwnames));
@@ -245,7 +245,7 @@ static PyObject* tensor_call(Recording& recording, Frame& frame, const CFunction
                              const std::vector<PyObject*>& all) {
   World& world = recording.world;
   const int at = numbers_argument(row, kwnames, all);
-  PyObject* numbers = at < 0 ? nullptr : all[static_cast<size_t>(at)];
+  PyObject* numbers = at < 0 ? nullptr : all[at];
   if (!numbers || !world.holds_followed(numbers)) return nullptr;
   for (PyObject* each : all) recording.touch(frame, each, true);
   if (!recording.on) return nullptr;
@@ -301,14 +301,12 @@ PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& nat
   if (native.self) all.push_back(native.self);
   all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
   const int at = numbers_argument(*native.row, kwnames, all);
-  if (at < 0 || !holds_list_tensor(recording.world, all[static_cast<size_t>(at)], guard::kMostListed))
-    return nullptr;
+  if (at < 0 || !holds_list_tensor(recording.world, all[at], guard::kMostListed)) return nullptr;
   for (PyObject* each : all)
-    if (each != all[static_cast<size_t>(at)]) recording.touch(frame, each, true);
+    if (each != all[at]) recording.touch(frame, each, true);
   recording.mark(frame);
-  return tensor_by_operators(
-      recording, frame, *native.row, kwnames, all, at,
-      with_list_tensors(recording, frame, all[static_cast<size_t>(at)], guard::kMostListed));
+  return tensor_by_operators(recording, frame, *native.row, kwnames, all, at,
+                             with_list_tensors(recording, frame, all[at], guard::kMostListed));
 }
 
 PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,

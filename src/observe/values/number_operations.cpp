@@ -444,7 +444,7 @@ std::optional<NumberRange> range_of(const guard::Numbers& numbers, int at) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
   constexpr double kExact = 1LL << 53;  // up to there ints are doubles
-  const guard::NumberStep& step = numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = numbers.steps[at];
   if (step.op == NumberOp::constant && is_exact_number(step.object.get())) {
     const double value = PyFloat_AsDouble(step.object.get());
     if (PyErr_Occurred()) return PyErr_Clear(), std::nullopt;

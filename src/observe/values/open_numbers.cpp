@@ -103,7 +103,7 @@ std::optional<double> OpenNumbers::bound_of(int step) {
 std::optional<double> OpenNumbers::find_bound(int at) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = world_.numbers.steps[at];
   auto of = [&](size_t arg) { return bound_of(step.args[arg]); };
   if (step.op == NumberOp::constant && PyRange_Check(step.object.get()))
     return bound_of_range(step.object.get());
@@ -153,7 +153,7 @@ bool OpenNumbers::may_raise(const guard::NumberStep& step) {
       (step.kind != Binary::add && step.kind != Binary::subtract && step.kind != Binary::multiply))
     return true;
   auto is_float = [&](int arg) {
-    const guard::NumberStep& of = world_.numbers.steps[static_cast<size_t>(arg)];
+    const guard::NumberStep& of = world_.numbers.steps[arg];
     return (of.op == NumberOp::constant ? Py_TYPE(of.object.get()) : of.type) == &PyFloat_Type;
   };
   // An int beside a float becomes one.
@@ -168,9 +168,7 @@ bool OpenNumbers::may_raise(const guard::NumberStep& step) {
 bool OpenNumbers::cannot_raise(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  auto of = [&](size_t arg) -> const guard::NumberStep& {
-    return world_.numbers.steps[static_cast<size_t>(step.args[arg])];
-  };
+  auto of = [&](size_t arg) -> const guard::NumberStep& { return world_.numbers.steps[step.args[arg]]; };
   auto is_float = [&](size_t arg) {
     PyObject* object = of(arg).object.get();
     if (of(arg).op == NumberOp::constant) return PyFloat_Check(object) != 0;
@@ -275,7 +273,7 @@ int OpenNumbers::open_step(Sym e) {
 
 std::optional<Sym> OpenNumbers::size_from(int at) {
   using guard::NumberOp;
-  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = world_.numbers.steps[at];
   if (step.type && step.type != &PyLong_Type) return std::nullopt;
   switch (step.op) {
     case NumberOp::size: return step.size;
@@ -331,7 +329,7 @@ static PyObject* double_zero() {
 PyRef OpenNumbers::data_tensor(int at) {
   if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
     return PyRef::share(known->second.get());
-  const guard::NumberStep step = world_.numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep step = world_.numbers.steps[at];
   PyRef tensor;
   if (step.op == guard::NumberOp::data) {
     PyObject* whole = data[static_cast<size_t>(step.kind)].get();
@@ -363,7 +361,7 @@ PyObject* OpenNumbers::lend_early(int at, PyObject* number) {
 }
 
 PyRef OpenNumbers::early_tensor(int at) {
-  if (world_.numbers.steps[static_cast<size_t>(at)].phase != guard::Phase::early) return {};
+  if (world_.numbers.steps[at].phase != guard::Phase::early) return {};
   if (auto known = data_tensors_.find(at); known != data_tensors_.end() && hooks_.knows(known->second.get()))
     return PyRef::share(known->second.get());
   PyObject* number = world_.followed_as(at);
@@ -379,9 +377,7 @@ PyRef OpenNumbers::early_tensor(int at) {
 PyRef OpenNumbers::data_arithmetic(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
-  auto is_late = [&](int arg) {
-    return world_.numbers.steps[static_cast<size_t>(arg)].phase == guard::Phase::late;
-  };
+  auto is_late = [&](int arg) { return world_.numbers.steps[arg].phase == guard::Phase::late; };
   auto open = [&](int arg) {
     const PyRef tensor = data_tensor(arg);
     return PyRef::steal(tensor ? PyObject_CallMethod(tensor.get(), "double", nullptr) : nullptr);
@@ -418,7 +414,7 @@ PyRef OpenNumbers::data_arithmetic(const guard::NumberStep& step) {
 }
 
 PyRef OpenNumbers::lend_step(int at) {
-  const guard::NumberStep& step = world_.numbers.steps[static_cast<size_t>(at)];
+  const guard::NumberStep& step = world_.numbers.steps[at];
   if (step.op == guard::NumberOp::constant) {
     PyObject* number = step.object.get();
     int overflow = 0;
@@ -448,7 +444,7 @@ std::optional<Why> OpenNumbers::asked_open() {
     guard::Phase phase = guard::Phase::check;
     for (Sym symbol : symbols)
       if (const int step = number_step(*symbol.node()); step >= 0)
-        phase = std::max(phase, world_.numbers.steps[static_cast<size_t>(step)].phase);
+        phase = std::max(phase, world_.numbers.steps[step].phase);
     // Of sizes that are data the run finds out whether they are in a range. That they are one number says
     // that somebody wanted to know it.
     const bool pinned =

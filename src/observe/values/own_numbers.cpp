@@ -84,8 +84,7 @@ PyObject* World::make_twin(PyObject* whole, Source* source) {
   if (PySlice_Check(whole)) return PySlice_New(parts[0], parts[1], parts[2]);
   const auto size = static_cast<Py_ssize_t>(parts.size());
   PyRef twin = PyRef::steal(PyTuple_New(size));
-  for (Py_ssize_t i = 0; twin && i < size; ++i)
-    PyTuple_SET_ITEM(twin.get(), i, Py_NewRef(parts[static_cast<size_t>(i)]));
+  for (Py_ssize_t i = 0; twin && i < size; ++i) PyTuple_SET_ITEM(twin.get(), i, Py_NewRef(parts[i]));
   return twin && guard::is_torch_size(whole) ? guard::make_torch_size(twin.get()) : twin.release();
 }
 

@@ -115,7 +115,7 @@ PyObject* Places::chosen_tensor(Known& known, PyObject* item, PyObject* place) {
   const int container = world_.numbers.add({NumberOp::source, world_.tree->keep(known.source), {}, {}, {}});
   const int step = world_.numbers.add(
       {NumberOp::call, 0, PyRef::share(item_function()), {}, {container, world_.step_of(place)}});
-  if (world_.numbers.steps[static_cast<size_t>(step)].phase != guard::Phase::check) return nullptr;
+  if (world_.numbers.steps[step].phase != guard::Phase::check) return nullptr;
   const PyRef text =
       PyRef::steal(PyUnicode_FromString((known.source->str(world_.tree->root_names) + "[...]").c_str()));
   if (!text) return PyErr_Clear(), nullptr;

@@ -102,13 +102,12 @@ llvm::Function* AmxAttention::emit_maximum(llvm::Module& module, const std::stri
   most = gemm::emit_fold(b, i64(b, 0), f->getArg(1), 1, most, [&](Value* key, std::vector<Value*> now) {
     Value* row = float_at(b, f->getArg(0), b.CreateMul(key, i64(b, width)));
     for (int v = 0; v < vectors; ++v) {
-      Value*& m = now[static_cast<size_t>(v)];
+      Value*& m = now[v];
       m = Softmax::larger(b, b.CreateAlignedLoad(floats(b), at(row, v), kAny), m);
     }
     return now;
   });
-  for (int v = 0; v < vectors; ++v)
-    b.CreateAlignedStore(most[static_cast<size_t>(v)], at(f->getArg(2), v), kAny);
+  for (int v = 0; v < vectors; ++v) b.CreateAlignedStore(most[v], at(f->getArg(2), v), kAny);
   b.CreateRetVoid();
   return f;
 }
@@ -132,7 +131,7 @@ llvm::Function* AmxAttention::emit_weights(llvm::Module& module, const std::stri
   std::vector<Value*> sums;
   const std::vector<Value*> all_most = softmax.emit_most(b, vectors, statistics);
   for (int v = 0; v < vectors; ++v) {
-    Value* most = all_most[static_cast<size_t>(v)];
+    Value* most = all_most[v];
     const std::vector<Value*> zero{llvm::Constant::getNullValue(floats(b))};
     auto body = [&](Value* pair, std::vector<Value*> sum) {
       std::vector<Value*> square(kRows, zero[0]);
@@ -143,13 +142,12 @@ llvm::Function* AmxAttention::emit_weights(llvm::Module& module, const std::stri
         };
         Value *even = weight(key), *odd = weight(b.CreateAdd(key, i64(b, 1)));
         sum[0] = b.CreateFAdd(sum[0], b.CreateFAdd(even, odd));
-        square[static_cast<size_t>(i)] = rounded_pairs(b, even, odd);
+        square[i] = rounded_pairs(b, even, odd);
       }
       square = gemm::emit_transpose(b, std::move(square));
       for (int q = 0; q < kRows; ++q)
-        b.CreateAlignedStore(square[static_cast<size_t>(q)],
-                             float_at(b, float_at(b, f->getArg(3), (v * kRows + q) * weight_row()), pair),
-                             kAny);
+        b.CreateAlignedStore(
+            square[q], float_at(b, float_at(b, f->getArg(3), (v * kRows + q) * weight_row()), pair), kAny);
       return sum;
     };
     sums.push_back(gemm::emit_fold(b, i64(b, 0), pairs, step, zero, body)[0]);

@@ -218,8 +218,7 @@ class AttentionEmitter {
                                : load(at));
       }
       numbers = gemm::emit_transpose(b_, std::move(numbers));
-      for (int64_t i = 0; i < count; ++i)
-        store(numbers[static_cast<size_t>(i)], place(b_.CreateAdd(d, i64(b_, i))));
+      for (int64_t i = 0; i < count; ++i) store(numbers[i], place(b_.CreateAdd(d, i64(b_, i))));
     };
     if (whole) emit_for(b_, i64(b_, 0), i64(b_, whole), s_.lanes, [&](Value* d) { square(d, s_.lanes); });
     if (rest) square(i64(b_, whole), rest);
@@ -243,7 +242,7 @@ class AttentionEmitter {
       Value* at = float_at(b_, f->getArg(3), v * s_.lanes);
       Value* most = masks() ? nullptr : load(at);
       for (int64_t r = 0; r < rows; ++r) {
-        Value* sum = sums[static_cast<size_t>(r * vectors + v)];
+        Value* sum = sums[r * vectors + v];
         store(sum, float_at(b_, f->getArg(2), r * s_.width() + v * s_.lanes));
         if (most) most = Softmax::larger(b_, sum, most);
       }
@@ -282,7 +281,7 @@ class AttentionEmitter {
     for (int64_t r = 0; r < rows; ++r) {
       Value* factor = row_factor(f->getArg(3), r);
       for (int v = 0; v < panel.vectors; ++v) {
-        Value*& sum = sums[static_cast<size_t>(r * panel.vectors + v)];
+        Value*& sum = sums[r * panel.vectors + v];
         if (single_) {
           sum = b_.CreateFMul(sum, factor);
           continue;

@@ -72,16 +72,16 @@ class MaskEmitter {
     std::vector<Value*> queries;
     for (int lane = 0; lane < s_.lanes; ++lane)
       queries.push_back(b_.CreateGEP(element(), f_->getArg(2), query_offset(lane)));
-    return gemm::emit_fold(
-        b_, i64(b_, 0), keys(), s_.lanes, {most}, [&](Value* key, std::vector<Value*> carried) {
-          Value* exists = gemm::lane_mask(b_, s_.lanes, b_.CreateSub(keys(), key));
-          std::vector<Value*> square;
-          for (Value* q : queries) square.push_back(mask_row(q, key, exists));
-          square = gemm::emit_transpose(b_, std::move(square));
-          for (int i = 0; i < s_.lanes; ++i)
-            carried[0] = finish(b_.CreateAdd(key, i64(b_, i)), square[static_cast<size_t>(i)], carried[0]);
-          return carried;
-        })[0];
+    return gemm::emit_fold(b_, i64(b_, 0), keys(), s_.lanes, {most},
+                           [&](Value* key, std::vector<Value*> carried) {
+                             Value* exists = gemm::lane_mask(b_, s_.lanes, b_.CreateSub(keys(), key));
+                             std::vector<Value*> square;
+                             for (Value* q : queries) square.push_back(mask_row(q, key, exists));
+                             square = gemm::emit_transpose(b_, std::move(square));
+                             for (int i = 0; i < s_.lanes; ++i)
+                               carried[0] = finish(b_.CreateAdd(key, i64(b_, i)), square[i], carried[0]);
+                             return carried;
+                           })[0];
   }
   /// What is added to the scores of one query and `lanes` keys.
   Value* mask_row(Value* query, Value* key, Value* exists) {

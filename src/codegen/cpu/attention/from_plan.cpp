@@ -36,12 +36,12 @@ bool set_lead(AttentionKernel* a, const loops::PlannedContraction& call) {
   const Type &q = call.operands[0], &k = call.operands[1], &v = call.operands[2];
   for (int d = result.rank() - 1; d >= 2; --d) {
     auto of_mask = [&] { return a->mask ? stride(call.operands[3], d) : Sym(0); };
-    const Sym size = result.sizes[static_cast<size_t>(result.rank() - 1 - d)];
+    const Sym size = result.sizes[result.rank() - 1 - d];
     if (!grouped || d != 2) {
       if (!size.is_const(1)) a->lead.push_back({size, stride(q, d), stride(k, d), stride(v, d), of_mask()});
       continue;
     }
-    const Sym heads = k.sizes[static_cast<size_t>(k.rank() - 3)];
+    const Sym heads = k.sizes[k.rank() - 3];
     if (!size.is_const() || !heads.is_const() || size.value() % heads.value() != 0) return false;
     const Sym group = size.value() / heads.value();
     a->lead.push_back({heads, stride(q, d) * group, stride(k, d), stride(v, d), of_mask() * group});
@@ -123,11 +123,10 @@ bool accepts_epilogue(const loops::PlannedContraction& call, const loops::Kernel
 
 Attention attention_of(const loops::Plan& plan, const loops::Step& step, const Target& target) {
   loops::PlannedContraction call{*step.node, {}, {}};
-  for (int i = 0; i < step.operand_count; ++i)
-    call.operands.push_back(plan.buffers[static_cast<size_t>(step.buffers[static_cast<size_t>(i)])].type);
+  for (int i = 0; i < step.operand_count; ++i) call.operands.push_back(plan.buffers[step.buffers[i]].type);
   std::optional<AttentionKernel> a = kernel_of(call);
   BOLT_CHECK(a, "the plan has an attention that cannot be generated");
-  Attention item{std::move(*a), {}, plan.kernels[static_cast<size_t>(step.epilogue)], step.operand_count};
+  Attention item{std::move(*a), {}, plan.kernels[step.epilogue], step.operand_count};
   item.kernel.name = item.epilogue.name;
   item.schedule = choose_schedule(item.kernel, gemm::machine_facts(target));
   return item;

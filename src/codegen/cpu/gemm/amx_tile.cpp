@@ -143,8 +143,8 @@ Value* emit_amx_begin(llvm::IRBuilder<>& b, Value* rows, int step) {
   state[0] = 1;
   for (int i = 0; i < 8; ++i) {
     const bool of_a = i == kRows || i == kRows + 1;
-    state[static_cast<size_t>(16 + 2 * i)] = static_cast<uint8_t>(of_a ? step * 4 : kRowBytes);
-    if (i >= kColumns) state[static_cast<size_t>(48 + i)] = static_cast<uint8_t>(step);
+    state[16 + 2 * i] = static_cast<uint8_t>(of_a ? step * 4 : kRowBytes);
+    if (i >= kColumns) state[48 + i] = static_cast<uint8_t>(step);
   }
   llvm::Constant* bytes = llvm::ConstantDataVector::get(b.getContext(), state);
   llvm::AllocaInst* slot = b.CreateAlloca(bytes->getType());

@@ -143,11 +143,10 @@ class DepthwiseEmitter {
         const int64_t tap = position - column * c_.stride_w;
         if (tap < 0 || tap % c_.dilation_w != 0 || tap / c_.dilation_w >= c_.kernel_w) continue;
         const int64_t kw = tap / c_.dilation_w;
-        if (!run.taps[static_cast<size_t>(column * c_.kernel_w + kw)]) continue;
+        if (!run.taps[column * c_.kernel_w + kw]) continue;
         if (!data) data = load(image_at(x, position * c_.x_col), mask);
-        Value*& sum = sums[static_cast<size_t>(column)];
-        sum = b_.CreateIntrinsic(vector_, llvm::Intrinsic::fmuladd,
-                                 {data, weights[static_cast<size_t>(kw)], sum});
+        Value*& sum = sums[column];
+        sum = b_.CreateIntrinsic(vector_, llvm::Intrinsic::fmuladd, {data, weights[kw], sum});
       }
     }
   }

@@ -220,7 +220,7 @@ Kernel with_bias(const Kernel& k, DType dtype, Sym stride) {
   out.buffers = k.buffers;
   out.buffers.insert(out.buffers.begin(), {dtype, loops::BufferRole::In, "bias"});
   std::vector<ExprId> id(k.exprs.size());
-  auto rename = [&](ExprId& e) { e = id[static_cast<size_t>(e)]; };
+  auto rename = [&](ExprId& e) { e = id[e]; };
   for (size_t i = 0; i < k.exprs.size(); ++i) {
     Expr e = k.exprs[i];
     each_operand(e, rename);
@@ -286,13 +286,13 @@ bool accepts_epilogue(const loops::PlannedContraction& call, const Kernel& epilo
 ScheduledContraction contraction_of(const loops::Plan& plan, const loops::Step& step, const Target& target) {
   loops::PlannedContraction call{*step.node, {}, {}};
   for (int i = 0; i < step.operand_count; ++i) {
-    Type type = plan.buffers[static_cast<size_t>(step.buffers[static_cast<size_t>(i)])].type;
+    Type type = plan.buffers[step.buffers[i]].type;
     if (i == 1) type = step.node->operands[1]->type;  // the buffer holds them packed
     call.operands.push_back(std::move(type));
   }
   std::optional<Contraction> c = shape_of(call);
   BOLT_CHECK(c, "the plan has a contraction that cannot be generated");
-  c->epilogue = plan.kernels[static_cast<size_t>(step.epilogue)];
+  c->epilogue = plan.kernels[step.epilogue];
   std::visit([&](auto& shape) { shape.name = c->epilogue.name; }, c->shape);
   if (step.operand_count > 2)
     c->epilogue = with_bias(c->epilogue, call.operands[2].dtype, call.operands[2].strides[0]);

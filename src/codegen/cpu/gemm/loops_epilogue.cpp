@@ -105,21 +105,20 @@ class LoopsTileEpilogue final : public TileEpilogue {
 
   /// May it be emitted in front of the rows?
   bool find_common(const Expr& e) const {
-    auto common = [&](ExprId id) { return id == loops::kNone || is_common_[static_cast<size_t>(id)]; };
+    auto common = [&](ExprId id) { return id == loops::kNone || is_common_[id]; };
     if (e.kind == ExprKind::Acc || varies_by_row(e.dims)) return false;
-    if (e.kind == ExprKind::Load && k_.buffers[static_cast<size_t>(e.buffer)].role != loops::BufferRole::In)
-      return false;
+    if (e.kind == ExprKind::Load && k_.buffers[e.buffer].role != loops::BufferRole::In) return false;
     return std::all_of(e.args.begin(), e.args.end(), common) && common(e.mask) &&
            std::all_of(e.gather.begin(), e.gather.end(),
                        [&](const loops::GatherTerm& g) { return common(g.value); });
   }
 
   Value* value(ExprId id) {
-    const Expr& e = k_.exprs[static_cast<size_t>(id)];
+    const Expr& e = k_.exprs[id];
     if (e.kind == ExprKind::Acc) return sums_;
     if (e.kind == ExprKind::Const) return ops_.constant(e.dtype, e.value, e.ivalue);
     const bool column = varies_by_column(e.dims);
-    const bool common = is_common_[static_cast<size_t>(id)];
+    const bool common = is_common_[id];
     auto& known = common ? of_tile_ : column ? of_vector_ : of_row_;
     Value*& slot = known[{id, column ? vector_ : -1}];
     if (!slot) slot = common ? in_front([&] { return compute(e); }) : compute(e);
@@ -137,8 +136,7 @@ class LoopsTileEpilogue final : public TileEpilogue {
     switch (e.kind) {
       case ExprKind::Index: return index(e.index);
       case ExprKind::Load: return load(e);
-      case ExprKind::Cast:
-        return ops_.cast(value(e.args[0]), k_.exprs[static_cast<size_t>(e.args[0])].dtype, e.dtype);
+      case ExprKind::Cast: return ops_.cast(value(e.args[0]), k_.exprs[e.args[0]].dtype, e.dtype);
       case ExprKind::Op: return apply(e);
       default: throw_unsupported("reduction in the epilogue ", k_.name);
     }
@@ -153,7 +151,7 @@ class LoopsTileEpilogue final : public TileEpilogue {
     if (std::any_of(args.begin(), args.end(), is_vector)) {
       for (Value*& arg : args) arg = widen(arg);
     }
-    const DType operand = k_.exprs[static_cast<size_t>(e.args.back())].dtype;
+    const DType operand = k_.exprs[e.args.back()].dtype;
     return ops_.apply(e.op, operand, args, loops::may_contract(k_, e));
   }
 
@@ -188,9 +186,9 @@ class LoopsTileEpilogue final : public TileEpilogue {
   Value* row_part(int d) {
     Value* rest = row_number();
     for (int inner = column_dim_ - 1; inner > d; --inner) {
-      rest = b_.CreateUDiv(rest, sizes_(b_, site_.syms, k_.dims[static_cast<size_t>(inner)].size));
+      rest = b_.CreateUDiv(rest, sizes_(b_, site_.syms, k_.dims[inner].size));
     }
-    return d == 0 ? rest : b_.CreateURem(rest, sizes_(b_, site_.syms, k_.dims[static_cast<size_t>(d)].size));
+    return d == 0 ? rest : b_.CreateURem(rest, sizes_(b_, site_.syms, k_.dims[d].size));
   }
 
   /// How an index moves: rest + row_step * row + column_step * column, as far as it does so evenly.
@@ -210,7 +208,7 @@ class LoopsTileEpilogue final : public TileEpilogue {
       bool plain = term.term == column_;
       if (plain) column += term.coef;
       for (int d = 0; d < column_dim_; ++d)
-        if (term.term == Kernel::dim(d)) steps[static_cast<size_t>(d)] += term.coef, plain = true;
+        if (term.term == Kernel::dim(d)) steps[d] += term.coef, plain = true;
       if (plain) continue;
       if (varies_by_column(dims)) m.column_step.reset();
       if (varies_by_row(dims)) m.row_step.reset();
@@ -228,9 +226,9 @@ class LoopsTileEpilogue final : public TileEpilogue {
     Sym expected = 0;
     bool first = true;
     for (int d = column_dim_ - 1; d >= 0; --d) {
-      const Sym size = k_.dims[static_cast<size_t>(d)].size;
+      const Sym size = k_.dims[d].size;
       if (size.is_const(1)) continue;
-      const int64_t step = steps[static_cast<size_t>(d)];
+      const int64_t step = steps[d];
       if (first) {
         inner = step;
       } else if (Sym(step) != expected) {
@@ -250,7 +248,7 @@ class LoopsTileEpilogue final : public TileEpilogue {
   };
 
   Address address(int buffer, Sym s, const std::vector<loops::GatherTerm>& gather) {
-    llvm::Type* element = ops_.memory_type(k_.buffers[static_cast<size_t>(buffer)].dtype, 1);
+    llvm::Type* element = ops_.memory_type(k_.buffers[buffer].dtype, 1);
     const Motion m = motion(s);
     if (!gather.empty() || !m.column_step) return scattered(buffer, element, s, gather);
     Value* pointer = m.row_step ? even_rows(buffer, element, s, m) : uneven_rows(buffer, element, s);
@@ -335,7 +333,7 @@ class LoopsTileEpilogue final : public TileEpilogue {
   }
 
   void emit_store(const loops::Store& store) {
-    const DType dtype = k_.buffers[static_cast<size_t>(store.buffer)].dtype;
+    const DType dtype = k_.buffers[store.buffer].dtype;
     Address at = address(store.buffer, store.index, store.gather);
     // One column is one lane: the others do not exist.
     if (at.kind == Address::Same && k_.dims.back().size.is_const(1) && site_.columns_left)

@@ -47,10 +47,10 @@ class PanelPacker {
       Value* row = float_at(b_, from_.first, b_.CreateMul(k, i64(b_, from_.row_stride)));
       for (int v = 0; v < vectors_; ++v) {
         Value* address = float_at(b_, row, int64_t{v} * lanes_);
-        Value* data = left_ ? static_cast<Value*>(b_.CreateMaskedLoad(type_, address, llvm::Align(4),
-                                                                      masks[static_cast<size_t>(v)],
-                                                                      llvm::Constant::getNullValue(type_)))
-                            : static_cast<Value*>(b_.CreateAlignedLoad(type_, address, llvm::Align(4)));
+        Value* data = left_
+                          ? static_cast<Value*>(b_.CreateMaskedLoad(type_, address, llvm::Align(4), masks[v],
+                                                                    llvm::Constant::getNullValue(type_)))
+                          : static_cast<Value*>(b_.CreateAlignedLoad(type_, address, llvm::Align(4)));
         b_.CreateAlignedStore(data, target(k, int64_t{v} * lanes_), llvm::Align(4));
       }
     });
@@ -67,8 +67,8 @@ class PanelPacker {
         }
         square = emit_transpose(b_, std::move(square));
         for (int row = 0; row < lanes_; ++row) {
-          b_.CreateAlignedStore(square[static_cast<size_t>(row)],
-                                target(b_.CreateAdd(k, i64(b_, row)), int64_t{v} * lanes_), llvm::Align(4));
+          b_.CreateAlignedStore(square[row], target(b_.CreateAdd(k, i64(b_, row)), int64_t{v} * lanes_),
+                                llvm::Align(4));
         }
       }
     });
@@ -110,8 +110,8 @@ std::vector<Value*> emit_transpose(llvm::IRBuilder<>& b, std::vector<Value*> row
   for (int round = 1; round < lanes; round *= 2) {
     std::vector<Value*> next;
     for (int i = 0; i < half; ++i) {
-      Value* x = rows[static_cast<size_t>(i)];
-      Value* y = rows[static_cast<size_t>(i + half)];
+      Value* x = rows[i];
+      Value* y = rows[i + half];
       next.push_back(b.CreateShuffleVector(x, y, low));
       next.push_back(b.CreateShuffleVector(x, y, high));
     }

@@ -160,12 +160,11 @@ class TileEmitter {
       columns.push_back(emit_columns(b_at(in.b, int64_t{v} * shape_.lanes), v + 1 == shape_.vectors));
     emit_prefetch(in.b);
     for (int r = 0; r < shape_.rows(); ++r) {
-      Value* number =
-          b_.CreateAlignedLoad(float_, at(a, shape_.row_offsets[static_cast<size_t>(r)]), llvm::Align(4));
+      Value* number = b_.CreateAlignedLoad(float_, at(a, shape_.row_offsets[r]), llvm::Align(4));
       Value* row = b_.CreateVectorSplat(static_cast<unsigned>(shape_.lanes), number);
       for (int v = 0; v < shape_.vectors; ++v) {
-        Value*& sum = in.sums[static_cast<size_t>(r * shape_.vectors + v)];
-        sum = multiply_add(row, columns[static_cast<size_t>(v)], sum);
+        Value*& sum = in.sums[r * shape_.vectors + v];
+        sum = multiply_add(row, columns[v], sum);
       }
     }
     in.b = b_at(in.b, shape_.b_step);

@@ -2,7 +2,6 @@
 // tile shape + epilogue -> internal function; see tile_function.h
 #include "codegen/cpu/gemm/tile_function.h"
 
-
 namespace bolt::codegen::cpu::gemm {
 namespace {
 
