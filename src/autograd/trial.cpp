@@ -47,13 +47,13 @@ Trial::Trial(const record::Tape& recorded, Assignment given) : run(recorded), va
 
 int64_t Trial::value_of(Sym number) const {
   return evaluate(number, [&](const SymNode& symbol) -> int64_t {
+    for (const auto& [known, value] : values)  // also a size of what only other pieces have
+      if (known.node() == &symbol) return value;
     if (const int id = tensor_of_size(symbol); id >= 0) {
       const TensorInfo& info = run.tensors[id];
       const auto dim = static_cast<size_t>(symbol.what.part);
       return dim < kStrideBit ? info.sizes[dim] : info.strides[dim - kStrideBit];
     }
-    for (const auto& [known, value] : values)
-      if (known.node() == &symbol) return value;
     throw_unsupported("the number ", symbol.name, ", of which only the run knows what it is");
   });
 }

@@ -59,3 +59,23 @@ def test_a_size_that_only_a_later_piece_asks_for():
             seen.append(torch.autograd.grad(y.sum() + z.sin().sum(), [h, x, w]))
         torch.testing.assert_close(*seen)
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_piece_that_is_given_nothing_but_a_size():
+    """States between two layers that are pieces of their own."""
+    first, second = nn.LSTM(4, 6, batch_first=True), nn.LSTM(6, 5, batch_first=True)
+
+    def fn(x):
+        y = first(x)[0]
+        zeros = torch.zeros(1, x.shape[0], 5)
+        return second(y, (zeros, zeros))[0]
+
+    fast = torchbolt.compile(fn)
+    for b, t in ((3, 4), (3, 6), (4, 5), (6, 7), (2, 4)):
+        seen = []
+        for f in (fn, fast):
+            x = torch.randn(b, t, 4, generator=torch.Generator().manual_seed(b)).requires_grad_()
+            y = f(x)
+            seen.append([y, *torch.autograd.grad(y.square().sum(), [x, *first.parameters()])])
+        torch.testing.assert_close(*seen)
+    assert torchbolt.stats()["eager_fallbacks"] == 0
