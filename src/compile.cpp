@@ -60,10 +60,10 @@ class RegionCompilation {
  private:
   /// With the gradients, by a program for each direction.
   Made differentiated() {
-    lower::OverInputs over_inputs(r_.tape, r_.wanted, r_.for_lowering(), r_.number_sizes, "", sizes_);
-    sizes_ = over_inputs.anew({});
     Stages stages;
     try {
+      lower::OverInputs over_inputs(r_.tape, r_.wanted, r_.for_lowering(), r_.number_sizes, "", sizes_);
+      sizes_ = over_inputs.anew({});
       return timed(make_differentiated(r_, over_inputs, sizes_, stages), stages);
     } catch (const run::FloatDiffers& why) {
       return replayed(why.what(), false);

@@ -4,7 +4,6 @@
 
 #include <functional>
 #include <memory>
-#include <stdexcept>
 #include <vector>
 
 #include "run/found_sizes.h"
@@ -14,12 +13,7 @@
 namespace bolt {
 
 using run::EndsAtFoundSizes;
-
-/// A backward pass inside of what was recorded cannot be part of a program. Where the region ends before it,
-/// what lies on both sides can be compiled.
-struct EndsBeforeBackward : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
+using run::EndsBeforeBackward;
 
 /// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
 /// over these symbols.

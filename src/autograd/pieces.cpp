@@ -42,12 +42,14 @@ class Parting {
     }
     for_each_entry(
         [&](int piece, const Entry& entry) { add(pieces[static_cast<size_t>(piece)].tape, piece, entry); });
+    for (Piece& piece : pieces) know_data_sizes(piece.tape);
     for (size_t entry : eagers_) {
       const auto next = std::ranges::upper_bound(cuts_, entry);
       pieces[static_cast<size_t>(next - cuts_.begin())].is_eagers = true;
     }
     for (size_t id = 0; id < made_.size(); ++id)
-      if (made_[id] >= 0 && used_[id] > made_[id])
+      if (made_[id] >= 0 &&
+          (used_[id] > made_[id] || run_.tensors[id].data_dims != 0))  // sizes are read, too
         pieces[static_cast<size_t>(made_[id])].results.push_back(static_cast<TensorId>(id));
     return pieces;
   }
@@ -104,6 +106,14 @@ class Parting {
     if (inside > 0 && all > 1)
       throw_unsupported(
           "results made of each other, with a write to memory that others show, too, in between");
+  }
+
+  /// What earlier pieces have found out are sizes of inputs.
+  static void know_data_sizes(Tape& tape) {
+    for (TensorInfo& info : tape.tensors) {
+      info.data_sized = false;
+      if (info.producer < 0) info.data_dims = 0;
+    }
   }
 
   void add(Tape& tape, int piece, const Entry& entry) {

@@ -17,7 +17,8 @@
 // so that none leaves by another way, nothing but rows may require a gradient between there and the sum.
 //
 // It is not done for products and the like, which are worth having fewer rows, and none of it is where
-// anything else is made of the rows, or of how many there are: then regions end before such operators.
+// anything else is made of the rows, or of how many there are: then a piece of the region finds the places
+// (record/left_to_eager.h), and on a device regions end before such operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -118,6 +118,26 @@ ResultSizes unique(const Call& c) {
   return std::vector<Syms>{none, c.flag("return_inverse") ? c.sizes("self") : none, none};
 }
 
+/// The place of each row, as often as it is repeated.
+ResultSizes repeated(const Call& c) { return all_results(c, {0}); }
+
+/// Rows of all sequences, step by step, and how many sequences each step has.
+ResultSizes packed(const Call& c) {
+  Syms rows = c.sizes("input");
+  rows.erase(rows.begin());
+  rows[0] = 0;
+  return std::vector<Syms>{rows, {0}};
+}
+
+/// The sequences, each with that many steps, and how many steps each had.
+ResultSizes padded(const Call& c) {
+  const Sym steps = c.sym("total_length"), sequences = c.sym("sequences");
+  Syms sizes = c.sizes("data");
+  sizes[0] = c.flag("batch_first") ? steps : sequences;
+  sizes.insert(sizes.begin(), c.flag("batch_first") ? sequences : steps);
+  return std::vector<Syms>{sizes, {sequences}};
+}
+
 /// LSTM, GRU, RNN: what each place of the sequence gives, then the states after the last one. Of packed
 /// sequences only the states know how many there are.
 ResultSizes recurrent(const Call& c) {
@@ -264,6 +284,9 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
     {nonzero, "nonzero"},
     {bincount, "bincount"},
     {unique, "_unique2 unique_consecutive"},
+    {repeated, "repeat_interleave"},
+    {packed, "_pack_padded_sequence"},
+    {padded, "torchbolt::pad_packed_sequence"},
     {im2col, "im2col"},
     {istft, "istft"},
     {ctc_loss, "ctc_loss"},

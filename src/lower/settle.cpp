@@ -85,7 +85,7 @@ void OverInputs::find_what_differs(const Sizes& sizes) {
     if (row.from == SymbolRow::From::number) {
       all_numbers_.push_back(row);
       if (differs) numbers_.push_back(row);
-    } else {
+    } else if (row.from == SymbolRow::From::input) {
       const auto input = static_cast<size_t>(row.input);
       all_dims_[input] |= uint64_t{1} << row.dim;
       if (differs) dims_[input] |= uint64_t{1} << row.dim;

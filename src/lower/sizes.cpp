@@ -376,6 +376,8 @@ bool Sizes::computes_with_made_sizes(const record::Tape& tape, const SymbolTable
 
 void Sizes::give_up(const record::Tape& tape, const SymbolTable& computed, const std::string& where) {
   if (are_numbers()) return;
+  for (const SymbolRow& s : symbols_)
+    if (s.from == From::data) throw SizeDemand(s.symbol);
   if (computes_with_made_sizes(tape, computed)) {
     Syms deciding;
     for (const record::Entry& e : tape.entries) collect_deciding(e, &deciding);

@@ -93,7 +93,8 @@ class Sizes {
   /// Are sizes of the region data?
   bool any_data() const;
   /// Every size becomes a number, as recorded. So do numbers that sizes may come from, where the recording
-  /// computed with sizes of what it made (in arguments, facts, or `computed`); others stay what they are.
+  /// computed with sizes of what it made (in arguments, facts, or `computed`); others stay what they are. A
+  /// demand where a size is data, which is what it is in each call.
   void give_up(const record::Tape& tape, const SymbolTable& computed, const std::string& where);
 
   /// The symbols that are left, and what guards must check. Facts are over all symbols, solved ones included.

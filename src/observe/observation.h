@@ -60,6 +60,9 @@ class RecorderHooks {
   virtual PyObject* lend_data(Sym, PyObject*, PyObject*, const std::shared_ptr<SizeNotes>&) {
     return nullptr;
   }
+  /// The size that the only element of `tensor` is, whatever the data are (record::size_in). Nothing: none is
+  /// known.
+  virtual std::optional<Sym> size_in(PyObject*) { return std::nullopt; }
   /// An int that was element `element` of `tensor`, as an expression over a size that is data. Nothing: not
   /// possible.
   virtual std::optional<Sym> size_from(PyObject*, int64_t) { return std::nullopt; }

@@ -216,6 +216,8 @@ class World {
   bool holds_followed(PyObject* object, int depth = 3) const;
   /// size(dim) of a tensor; torch.Size of all. New.
   PyObject* tensor_size(PyObject* tensor, int dim);
+  /// `number`, taken out of a tensor, which is this size of another one.
+  PyObject* size_in(int64_t number, Sym size);
   PyObject* tensor_sizes(PyObject* tensor);
   /// The sizes of `tensor` are taken for what they are.
   void use_sizes(PyObject* tensor);

@@ -6,6 +6,7 @@
 #include <ATen/ops/lift_fresh.h>
 #include <ATen/ops/nonzero.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/repeat_interleave.h>
 #include <ATen/ops/unbind.h>
 #include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
@@ -120,6 +121,14 @@ bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, b
     const at::Tensor counted = counted_below(first, least.toInt());
     return counted.defined() && give(counted);
   }
+  if (op.operator_name().overload_name == "self_Tensor") {  // repeat_interleave
+    const auto given = (*stack)[begin + 2].toOptional<int64_t>();
+    const int64_t dim = given.value_or(0);
+    const at::Tensor rows = given ? first : first.flatten();
+    at::Tensor repeats = (*stack)[begin + 1].toTensor();
+    if (repeats.numel() == 1) repeats = repeats.expand({rows.size(dim)});
+    return give(rows.index_select(dim, at::repeat_interleave(repeats, std::nullopt)));
+  }
   if (name == "aten::masked_select") {
     const at::Tensor mask = (*stack)[begin + 1].toTensor();
     if (mask.scalar_type() != at::kBool) return false;
@@ -138,19 +147,16 @@ bool Recorder::may_rest_on_data() const {
   return std::ranges::none_of(tape_.entries, [](const Entry& e) { return e.facts->communicates; });
 }
 
-/// Autograd's operators run as they are, and so do those on other kinds of tensors than a program computes
-/// on. A size that a device computes would have to be waited for.
+/// Operators on other kinds of tensors than a program computes on run as they are. A size that a device
+/// computes would have to be waited for.
 bool Recorder::can_find_sizes(const at::Tensor& t) const {
-  if (!may_rest_on_data()) return false;
-  const bool grad_mode = grad_mode_.value_or(c10::GradMode::is_enabled());
-  return device::is_on_host(t) && is_plain(t) && t.dim() > 0 && !(grad_mode && t.requires_grad());
+  return may_rest_on_data() && device::is_on_host(t) && is_plain(t) && t.dim() > 0;
 }
 
 /// Here the size does not matter as long as all rows can be computed with in the place of some.
 bool Recorder::can_select_rows(const at::Tensor& t) const {
   if (!goes_on_with_selected_rows || !may_rest_on_data()) return false;
-  return grad_mode_.value_or(c10::GradMode::is_enabled()) && is_plain(t) && t.dim() > 0 &&
-         (device::is_on_host(t) || t.is_cuda());
+  return grad_mode_.value_or(c10::GradMode::is_enabled()) && is_plain(t) && t.dim() > 0 && t.is_cuda();
 }
 
 /// A mask of numbers in the code (`~torch.eye(n, dtype=torch.bool)`) selects the same in each call.
@@ -210,7 +216,7 @@ void Recorder::note_data_sizes(const Entry& entry) {
     info.data_sized = true;
     // 0 and 1 are sizes of their own: such a run says nothing of larger ones.
     if (facts.finds_sizes && info.sizes[0] < 2 && (first || info.sizes[0] == 1)) escape(entry.op, "");
-    if (facts.finds_sizes && std::exchange(first, false)) info.data_dims = 1;
+    if (facts.finds_sizes && (std::exchange(first, false) || facts.finds_several)) info.data_dims = 1;
   });
   has_data_sizes_ = follows_sizes = true;
 }

@@ -14,9 +14,9 @@ namespace bolt::record {
 bool selects_by_mask(const OperatorFacts& facts, const torch::jit::Stack& stack);
 
 /// x[mask], masked_select(x, mask), where(mask) and argwhere(mask) are made of the places where the mask is
-/// not 0, as in ATen: those are recorded. bincount() whose `minlength` is as large as what it counts gives as
-/// many numbers as that says, which is expected of later calls, too. True: all of it has been; false: `op`
-/// itself comes yet.
+/// not 0, and x.repeat_interleave(repeats) of the place of each row, as in ATen: those are recorded.
+/// bincount() whose `minlength` is as large as what it counts gives as many numbers as that says, which is
+/// expected of later calls, too. True: all of it has been; false: `op` itself comes yet.
 /// `constant`: the masks hold the same in each call, and so do the places.
 bool find_by_others(const c10::OperatorHandle& op, const OperatorFacts& facts, bool constant,
                     torch::jit::Stack* stack);

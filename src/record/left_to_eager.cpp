@@ -58,6 +58,17 @@ bool has_sparse_gradient(const Tape& tape, const Entry& entry) {
          tape.tensors[static_cast<size_t>(entry.args[0].tensors[0])].requires_grad;
 }
 
+/// Their sizes are known when they have run, and those behind them are of other pieces.
+bool finds_sizes(const Tape& tape, const Entry& entry) {
+  return any_tensor(entry.results,
+                    [&](TensorId id) { return tape.tensors[static_cast<size_t>(id)].data_dims != 0; });
+}
+
+/// It reads in a tensor how many steps each sequence has.
+bool pads_packed(const Entry& entry) {
+  return entry.op.operator_name().name == "torchbolt::pad_packed_sequence";
+}
+
 /// (self, mat2, offs, ...): products of the groups of a mixture of experts. bfloat16 has a kernel that reads
 /// on the device where groups end; for other types ATen reads it on the host and makes one product after
 /// another, forwards and backwards.
@@ -75,7 +86,8 @@ std::vector<size_t> left_to_eager(const Tape& tape, bool sizes_differ) {
   std::vector<size_t> entries;
   for (size_t i = 0; i < tape.entries.size(); ++i)
     if (is_recurrent_and_eagers(tape, tape.entries[i], sizes_differ) ||
-        has_sparse_gradient(tape, tape.entries[i]) || is_product_of_groups_on_host(tape, tape.entries[i]))
+        has_sparse_gradient(tape, tape.entries[i]) || finds_sizes(tape, tape.entries[i]) ||
+        pads_packed(tape.entries[i]) || is_product_of_groups_on_host(tape, tape.entries[i]))
       entries.push_back(i);
   return entries;
 }

@@ -10,6 +10,10 @@
 // Products of groups (_grouped_mm) of types that a GPU has no kernel for: ATen reads where groups end out of
 // a tensor before it chooses a kernel, and a tensor that stands for another has no data.
 //
+// Operators that find sizes out (unique, nonzero, what packs sequences), and what pads packed ones: a piece
+// behind one knows the sizes of what it is given as any program does, so gradients come through products of
+// as many rows as data say.
+//
 // Others show only when they are differentiated (autograd::NotFollowed, run/make_differentiated.cpp).
 //
 // In all cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled

@@ -32,12 +32,15 @@ constexpr FactByNames kRows[] = {
     {&OperatorFacts::recurrent, "aten::lstm aten::gru aten::rnn_tanh aten::rnn_relu"},
     {&OperatorFacts::ends_region,
      "aten::_local_scalar_dense aten::item aten::bincount aten::repeat_interleave.Tensor "
-     "aten::repeat_interleave.Tensor_out aten::repeat_interleave.self_Tensor aten::linalg_lstsq.out",
+     "aten::repeat_interleave.Tensor_out aten::repeat_interleave.self_Tensor aten::linalg_lstsq.out "
+     "aten::_pack_padded_sequence",
      true},
     {&OperatorFacts::finds_rank, "aten::linalg_lstsq.", true},
     {&OperatorFacts::finds_sizes,
      "aten::nonzero. aten::nonzero_numpy. aten::argwhere. aten::where. aten::masked_select. "
-     "aten::_unique2. aten::unique_consecutive. aten::bincount. torchbolt::size_of_data."},
+     "aten::_unique2. aten::unique_consecutive. aten::bincount. aten::repeat_interleave.Tensor "
+     "aten::repeat_interleave.self_Tensor aten::_pack_padded_sequence. torchbolt::size_of_data."},
+    {&OperatorFacts::finds_several, "aten::_pack_padded_sequence."},
     {&OperatorFacts::finds_places, "aten::nonzero. aten::nonzero_numpy. aten::where. aten::masked_select."},
     {&OperatorFacts::keeps_sizes,
      "aten::index_add aten::index_copy aten::index_fill aten::index_put aten::scatter aten::scatter_add "

@@ -133,7 +133,7 @@ class Recorder {
   bool (*has_row)(const c10::OperatorHandle& op) = nullptr;
   /// Operators that find sizes out (nonzero, masks) do not end the region.
   bool goes_on_with_data_sizes = false;
-  /// So do masks that select of what autograd follows, or on a device, in the hope that sizes do not matter
+  /// So do masks on a device where gradients are needed, in the hope that sizes do not matter
   /// (autograd/selected_rows.h).
   bool goes_on_with_selected_rows = false;
   bool has_data_sizes() const { return has_data_sizes_; }

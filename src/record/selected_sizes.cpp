@@ -140,4 +140,17 @@ std::optional<SizeOrigin> selected_size(const Tape& tape, TensorId tensor, int d
   return behind(tape, tensor, dim, 0);
 }
 
+std::optional<SizeOrigin> size_in(const Tape& tape, TensorId number) {
+  const Entry* first = maker_of(tape, number);
+  if (!first || first->op.operator_name().name != "aten::select" || !first->args[2].value.isInt() ||
+      first->args[2].value.toInt() != 0)
+    return std::nullopt;
+  const TensorId counts = first->args[0].tensors[0];
+  const Entry* pack = maker_of(tape, counts);
+  if (!pack || pack->op.operator_name().name != "aten::_pack_padded_sequence" ||
+      pack->results[1].tensors[0] != counts || is_written(tape, counts))
+    return std::nullopt;
+  return SizeOrigin{pack->args[0].tensors[0], pack->args[2].value.toBool() ? 0 : 1};
+}
+
 }  // namespace bolt::record

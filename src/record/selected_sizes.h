@@ -25,4 +25,8 @@ struct SizeOrigin {
 };
 std::optional<SizeOrigin> selected_size(const Tape& tape, TensorId tensor, int dim);
 
+/// The size of a tensor that the only element of `number` is: of sequences that are packed, how many have a
+/// first step (`batch_sizes[0]`), which is all of them.
+std::optional<SizeOrigin> size_in(const Tape& tape, TensorId number);
+
 }  // namespace bolt::record

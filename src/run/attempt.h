@@ -17,6 +17,7 @@
 #include "record/tape.h"
 #include "support/error.h"
 #include "support/reason.h"
+#include "support/size_fact.h"
 
 namespace bolt::run {
 
@@ -31,6 +32,13 @@ struct RunEagerly {
   /// There was no memory for it: what raised. Who knows that eager needs more raises this instead.
   std::exception_ptr no_memory = nullptr;
 };
+
+/// `finder` has found sizes of which this does not hold. Without the sizes: calls that fail alike are counted
+/// as one.
+inline RunEagerly unfit(const std::string& finder, const SizeFact& fact) {
+  const std::string where = fact.where.empty() ? "" : " (" + fact.where + ")";
+  return {{Why::data_unfit, finder, str(fact) + where}, true};
+}
 
 /// What has spoken to other processes has begun for them: there is no second call, and what failed is raised.
 void check_nobody_was_told(const record::Communications& since, const RunEagerly& why);

@@ -26,6 +26,7 @@ Chain::Chain(record::Tape tape, std::vector<TensorId> wanted, std::vector<Piece>
   find_places(std::move(pieces));
   find_last_readers();
   find_early_writes();
+  find_data_sizes();
 }
 
 void Chain::find_places(std::vector<Piece> pieces) {
@@ -65,6 +66,37 @@ void Chain::find_early_writes() {
   for (size_t i = 0; i + 1 < behind; ++i) {
     add(written_early_, links_[i], VisibleWrites(links_[i].piece->tape()).inputs);
     add(rewritten_early_, links_[i], links_[i].piece->rewritten());
+  }
+}
+
+/// Those that are data are sizes of what a piece gives.
+void Chain::find_data_sizes() {
+  for (size_t symbol = 0; symbol < symbols_.size(); ++symbol) {
+    if (symbols_[symbol].from != SymbolRow::From::data) continue;
+    const SymNode& what = *symbols_[symbol].symbol.node();
+    for (Link& link : links_) {
+      const std::vector<TensorId>& given = link.piece->wanted();
+      const auto found = std::ranges::find(given, tensor_of_data_size(what));
+      if (found == given.end()) continue;
+      link.found.push_back(
+          {link.results[static_cast<size_t>(found - given.begin())], what.what.part, symbol});
+    }
+  }
+}
+
+void Chain::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
+  for (const SizeFact& fact : taken_for_granted) {
+    Syms asked;
+    collect_symbols(fact.a, &asked);
+    collect_symbols(fact.b, &asked);
+    const auto finds_one = [&](const Link& link) {
+      return std::ranges::any_of(link.found, [&](const Found& found) {
+        return std::ranges::find(asked, symbols_[found.symbol].symbol) != asked.end();
+      });
+    };
+    const auto last = std::find_if(links_.rbegin(), links_.rend(), finds_one);
+    BOLT_CHECK(last != links_.rend(), "a size that is data is never found out");
+    last->facts.push_back(fact);
   }
 }
 
@@ -194,7 +226,11 @@ Tensors Chain::call(const Tensors& inputs, const std::vector<int64_t>& values,
   return attempt_(generators, run, [] { return false; });
 }
 
-Tensors Chain::run_links(const Tensors& inputs, const std::vector<int64_t>& values,
+void Chain::learn(const Link& link, const Tensors& at, std::vector<int64_t>& values) {
+  for (const Found& found : link.found) values[found.symbol] = at[found.place].size(found.dim);
+}
+
+Tensors Chain::run_links(const Tensors& inputs, std::vector<int64_t> values,
                          const record::CallGenerators& generators) const {
   const Evaluate value{symbols_, values};
   Tensors at = inputs;
@@ -206,6 +242,10 @@ Tensors Chain::run_links(const Tensors& inputs, const std::vector<int64_t>& valu
     for (size_t place : link.inputs) given.push_back(at[place]);
     Tensors results = link.piece->run(given, value(link.numbers), generators);
     for (size_t i = 0; i < results.size(); ++i) at[link.results[i]] = std::move(results[i]);
+    learn(link, at, values);
+    for (const SizeFact& fact : link.facts)
+      if (!holds(value(fact.a), fact.relation, value(fact.b)))
+        throw unfit(link.piece->tape().entries.back().op.operator_name().name, fact);
     for (size_t place : link.last) at[place].reset();
   }
   Tensors out;

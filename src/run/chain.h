@@ -33,23 +33,34 @@ class Chain final : public Runnable {
   std::vector<StepFacts> costs() const override;
   void launch_at_once(const std::string& name) override;
   void note_passes_in(const std::shared_ptr<DoubleBackward>& noted) override;
+  void check_data_sizes(const std::vector<SizeFact>& taken_for_granted) override;
 
  private:
+  /// A size that is data: what it is of, and which symbol stands for it.
+  struct Found {
+    size_t place;
+    int dim;
+    size_t symbol;
+  };
   /// Places of tensors: the region's inputs come first.
   struct Link {
     std::shared_ptr<Runnable> piece;
     Syms numbers;
     std::vector<size_t> inputs, results;
     std::vector<size_t> last;  ///< nobody reads these afterwards
+    std::vector<Found> found;
+    std::vector<SizeFact> facts;  ///< about the sizes that are data, of which it finds the last
   };
   class Before;
 
   void find_places(std::vector<Piece> pieces);
   void find_last_readers();
   void find_early_writes();
+  void find_data_sizes();
+  static void learn(const Link& link, const Tensors& at, std::vector<int64_t>& values);
   Tensors call(const Tensors& inputs, const std::vector<int64_t>& values,
                record::CallGenerators generators) override;
-  Tensors run_links(const Tensors& inputs, const std::vector<int64_t>& values,
+  Tensors run_links(const Tensors& inputs, std::vector<int64_t> values,
                     const record::CallGenerators& generators) const;
 
   std::vector<Link> links_;

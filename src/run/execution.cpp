@@ -28,11 +28,6 @@ namespace {
 
 constexpr size_t kMostWeights = 15;  // of one operand, by one call; more are ATen's
 
-/// Without the sizes: calls that fail alike are counted as one.
-std::string unfit(const SizeFact& fact) {
-  return str(fact) + (fact.where.empty() ? "" : " (" + fact.where + ")");
-}
-
 /// The device of the step's work, where that goes on when the step has returned.
 std::optional<c10::Device> goes_on_behind(const Prepared& program, const PreparedStep& p) {
   if (p.kernel < 0 && p.step->buffers.empty()) return std::nullopt;
@@ -422,8 +417,7 @@ void Execution::learn(const PreparedStep& p, const std::vector<at::Tensor>& resu
       values_[i] = results[static_cast<size_t>(s.result)].size(s.dim);
   const Evaluate value{p_.symbols, values_};
   for (const SizeFact& f : here.facts)
-    if (!holds(value(f.a), f.relation, value(f.b)))
-      throw RunEagerly{{Why::data_unfit, p.name, unfit(f)}, true};
+    if (!holds(value(f.a), f.relation, value(f.b))) throw unfit(p.name, f);
   // Strides of what has no elements are as torch has them: as if there were one.
   Ints ones = values_;
   for (size_t i = 0; i < ones.size(); ++i)

@@ -35,13 +35,14 @@ bool are_of_rows_alone(const record::Tape& tape) {
 FoundSizes::FoundSizes(Recorded& r)
     : differentiates_(autograd::has_gradients(r.tape) || record::needs_gradients(r.tape)),
       on_device_(record::has_data_sizes_on_device(r.tape)),
+      ends_before_backward_(r.may_end_before_backward && autograd::has_gradients(r.tape)),
       of_rows_((differentiates_ || on_device_) && are_of_rows_alone(r.tape)),
       selects_(differentiates_ && (autograd::has_gradients(r.tape) || r.number_symbols.empty()) &&
                autograd::forget_selected_sizes(r.tape, r.wanted, r.dynamic, r.number_sizes, r.size_facts)) {}
 
 bool FoundSizes::needs_gradients(const lower::Sizes& sizes) const {
-  if (sizes.any_data() && (differentiates_ || on_device_))
-    end_if_any(sizes, differentiates_ ? "gradients are needed" : "they are found on a device");
+  if (sizes.any_data() && on_device_) end_if_any(sizes, "they are found on a device");
+  if (sizes.any_data() && ends_before_backward_) throw EndsBeforeBackward("sizes are data");
   return differentiates_;
 }
 

@@ -17,6 +17,12 @@ struct EndsAtFoundSizes : std::runtime_error {
   bool of_rows;
 };
 
+/// A backward pass inside of what was recorded cannot be part of a program. Where the region ends before it,
+/// what lies on both sides can be compiled.
+struct EndsBeforeBackward : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 class FoundSizes {
  public:
   /// Where gradients are needed, sizes that masks decide are taken off the tape, if no part of the program
@@ -24,14 +30,14 @@ class FoundSizes {
   /// tape would have to be followed by.
   explicit FoundSizes(Recorded& recorded);
 
-  /// Throws EndsAtFoundSizes where what is left is more than a program can have, or a device would have to be
-  /// waited for.
+  /// Throws EndsAtFoundSizes where a device would have to be waited for, and EndsBeforeBackward where sizes
+  /// that are left are wanted in a whole step, which is not made in pieces.
   bool needs_gradients(const lower::Sizes& sizes) const;
   /// It is to be replayed, which is worth nothing if there are such sizes: throws EndsAtFoundSizes then.
   void end_if_any(const lower::Sizes& sizes, const std::string& why) const;
 
  private:
-  const bool differentiates_, on_device_, of_rows_, selects_;
+  const bool differentiates_, on_device_, ends_before_backward_, of_rows_, selects_;
 };
 
 }  // namespace bolt::run

@@ -71,7 +71,10 @@ void PieceSizes::rename_arguments(Tape& piece) const {
   auto renamed = [&](Sym symbol) {
     const int id = tensor_of_size(*symbol.node());
     const auto at = here.find(usual(symbol));
-    return at == here.end() || (id >= 0 && told_of(piece, id).input >= 0) ? symbol : at->second;
+    if (id >= 0 && told_of(piece, id).input >= 0) return symbol;
+    if (at != here.end()) return at->second;
+    const int found = tensor_of_data_size(*symbol.node());  // by an earlier piece
+    return found < 0 ? symbol : tape_symbol(found, symbol.node()->what.part);
   };
   for (record::Entry& entry : piece.entries) {
     const auto args = entry.args;

@@ -215,12 +215,18 @@ Sym Bridge::size_of(PyObject* tensor, int dim) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   auto id = recorder.find(t);
   if (!id && slot_of(t) >= 0 && !recorder.stopped()) id = recorder.input_id(t);
-  if (!id || !follows_sizes()) return t.size(dim);
-  const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(*id)];
-  if (info.input >= 0 && !(dynamic_of(t) >> dim & 1)) return t.size(dim);
-  record::SizeOrigin origin{*id, dim};
-  if (info.data_sized) origin = record::selected_size(recorder.tape(), *id, dim).value_or(origin);
-  return may_have_other_sizes(origin.tensor) ? tape_symbol(origin.tensor, origin.dim) : Sym(t.size(dim));
+  return id ? size_of(*id, dim) : t.size(dim);
+}
+
+Sym Bridge::size_of(record::TensorId id, int dim) {
+  const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(id)];
+  const Sym recorded = info.sizes[static_cast<size_t>(dim)];
+  if (!follows_sizes()) return recorded;
+  if (info.input >= 0 && !(dynamic_of(recorder.inputs()[static_cast<size_t>(info.input)]) >> dim & 1))
+    return recorded;
+  record::SizeOrigin origin{id, dim};
+  if (info.data_sized) origin = record::selected_size(recorder.tape(), id, dim).value_or(origin);
+  return may_have_other_sizes(origin.tensor) ? tape_symbol(origin.tensor, origin.dim) : recorded;
 }
 
 /// In other calls. What an operator gives is as large as before where nothing that it is given differs but
@@ -334,6 +340,15 @@ PyObject* Bridge::lend_data(Sym symbol, PyObject* number, PyObject* tensor,
   recorder.follows_sizes = true;
   return PyFloat_CheckExact(number) ? lend_float(symbol, PyFloat_AS_DOUBLE(number), notes)
                                     : lend(symbol, PyLong_AsLongLong(number), notes);
+}
+
+std::optional<Sym> Bridge::size_in(PyObject* number) {
+  const auto id = recorder.find(THPVariable_Unpack(number));
+  const auto origin = id ? record::size_in(recorder.tape(), *id) : std::nullopt;
+  if (!origin) return std::nullopt;
+  const record::TensorInfo& info = recorder.tape().tensors[static_cast<size_t>(origin->tensor)];
+  if (info.data_sized) return std::nullopt;
+  return size_of(origin->tensor, origin->dim);
 }
 
 std::optional<Sym> Bridge::size_from(PyObject* tensor, int64_t element) {

@@ -57,6 +57,7 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_sizes() override { return sizes_differ_ |= recorder.has_data_sizes(); }
   bool rests_on_data(Sym size) override;
   Sym size_of(PyObject* tensor, int dim) override;
+  Sym size_of(record::TensorId id, int dim);
   std::vector<std::pair<Sym, int64_t>> differing_strides() override;
   std::vector<std::pair<int, uint64_t>> unread_sizes() override;
   bool follows_numbers() override;
@@ -73,6 +74,7 @@ class Bridge final : public observe::RecorderHooks {
                       const std::shared_ptr<SizeNotes>& notes) override;
   void begin_lent_call(const std::string& function) override { recorder.parsed.begin(function); }
   std::vector<Sym> end_lent_call() override { return recorder.parsed.end(); }
+  std::optional<Sym> size_in(PyObject* number) override;
   std::optional<Sym> size_from(PyObject* tensor, int64_t element) override;
   bool expect(PyObject* tensor, bool value, const std::string& where) override;
 

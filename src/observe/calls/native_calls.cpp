@@ -6,6 +6,7 @@
 #include "interp/call.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -113,12 +114,16 @@ bool takes_number(const CFunction& row, size_t at) {
   return row.kind == Kind::tensor && at >= 4 && row.method.ends_with("_norm");
 }
 
-/// Is all that it is given, but for the tensor that it is a method of, a size? One of those may be a tensor's
-/// number, too.
-bool takes_sizes(const CFunction& row) {
+/// Is its argument `at` a size, or some? One of those may be a tensor's number, too.
+bool takes_sizes(const Native& native, size_t at) {
   static constexpr std::string_view kMethods[] = {
       "view", "reshape", "expand", "repeat", "as_strided", "new_ones", "new_zeros", "new_empty", "tile"};
-  return row.kind == Kind::tensor && std::ranges::find(kMethods, row.method) != std::end(kMethods);
+  static constexpr std::string_view kMakers[] = {"zeros", "ones", "empty", "rand", "randn"};
+  auto is_among = [&](std::span<const std::string_view> names) {
+    return std::ranges::find(names, native.row->method) != names.end();
+  };
+  if (native.row->kind != Kind::tensor) return false;
+  return is_among(kMakers) || ((native.self || at > 0) && is_among(kMethods));
 }
 
 PyObject* item_of(PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); }
@@ -372,15 +377,6 @@ PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject*
                                    PyObject* kwnames) {
   PyObject* callable = native.callable;
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
-  FollowedItems taken;  // x.view(torch.div(n, 2), 2)
-  for (size_t i = native.self ? 0 : 1; on && i < total; ++i) {
-    if (!may_hold_number(args[i]) || !takes_sizes(*native.row)) continue;
-    PyRef with = PyRef::steal(with_numbers(args[i], [&](PyObject* tensor) {
-      return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
-    }));
-    if (with) taken.put(i, std::move(with), args, total);
-  }
-  if (!taken.args.empty()) args = taken.args.data();
   if (native.self) touch_operand(frame, native.self);
   for (size_t i = 0; on && i < total; ++i) touch_operand(frame, args[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -400,14 +396,17 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
-  // range(self.n), F.layer_norm(x, shape, eps=self.eps): C code takes the numbers out of tensors of the
-  // model.
+  // range(self.n), F.layer_norm(x, shape, eps=self.eps), x.view(torch.div(n, 2), 2): C code takes the numbers
+  // out of tensors of the model.
   FollowedItems taken;
   for (size_t i = 0; on && i < total && native.row; ++i) {
-    if (!takes_number(*native.row, i) || !has_no_dimensions(args[i])) continue;
-    PyRef number = PyRef::steal(model_data(frame, args[i], item_of, nullptr));
-    if (!number) continue;
-    taken.put(i, std::move(number), args, total);
+    if (!may_hold_number(args[i])) continue;
+    const bool is_number = takes_number(*native.row, i) && has_no_dimensions(args[i]);
+    if (!is_number && !(i < nargs && takes_sizes(native, i))) continue;
+    PyRef with = PyRef::steal(with_numbers(args[i], [&](PyObject* tensor) {
+      return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
+    }));
+    if (with) taken.put(i, std::move(with), args, total);
   }
   if (!taken.args.empty()) args = taken.args.data();
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);

@@ -333,6 +333,11 @@ PyObject* World::tensor_size(PyObject* tensor, int dim) {
   return follow(PyLong_FromLongLong(value), size);
 }
 
+PyObject* World::size_in(int64_t number, Sym size) {
+  if (!size.is_const()) sizes_.try_emplace(size, AskedSize{PyRef(), size.node()->what.part, number});
+  return follow(PyLong_FromLongLong(number), size);
+}
+
 PyObject* World::tensor_sizes(PyObject* tensor) {
   const int rank = guard::rank_of(*guard::tensor_impl(tensor));
   PyRef sizes = PyRef::steal(PyTuple_New(rank));

@@ -125,6 +125,13 @@ bool hold_elements(World& world, PyObject* tensor) {
 
 PyObject* Recording::model_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), PyObject* as) {
   if (elements_of(tensor) == 0 || elements_of(tensor) > kMostElements || world.late(tensor)) return nullptr;
+  const bool is_int = !as || as == reinterpret_cast<PyObject*>(&PyLong_Type);
+  if (const auto size = is_int ? hooks_.size_in(tensor) : std::nullopt) {
+    hooks_.pause(true);
+    const PyRef number = PyRef::steal(take(tensor));
+    hooks_.pause(false);
+    return number ? world.size_in(PyLong_AsLongLong(number.get()), *size) : nullptr;
+  }
   const auto origins = hooks_.made_of(tensor);
   if (!origins) return nullptr;
   int64_t elements = 0;
