@@ -288,7 +288,7 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   const SymbolRow* known = find(symbol);
-  if (!known || solved_.count(symbol) || holds_data_size(symbol) != holds_data_size(with)) return false;
+  if (!known || solved_.count(symbol) || (!holds_data_size(symbol) && holds_data_size(with))) return false;
   Syms inside;
   collect_symbols(with, &inside);
   // Guards know which tensor is chosen by the others.
@@ -298,10 +298,11 @@ bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {
   });
   if (by_chosen && !known->chosen) return false;
   if (is_data_size(*symbol.node())) {
-    // By sizes that are known earlier. What the operator gives is compared with them anyway.
-    for (Sym s : inside)
+    // By sizes that are known earlier. What the operator gives is compared with them.
+    for (Sym s : holds_data_size(with) ? inside : Syms())
       if (!is_data_size(*s.node()) || tensor_of_data_size(*s.node()) >= tensor_of_data_size(*symbol.node()))
         return false;
+    if (!holds_data_size(with)) note(solved_facts_, {symbol, Relation::eq, with, where});
     solved_[symbol] = with;
     return true;
   }
@@ -340,7 +341,8 @@ bool Sizes::solve(const SizeDemand& demand, const std::string& where) {
   }
   bool solved = demand.a.is_const() && !demand.equal;  // only asks for a new beginning
   for (Sym s : all)
-    if (const SymbolRow* known = find(s)) solved |= replace(s, known->hint, where);
+    if (const SymbolRow* known = find(s); known && known->from != From::data)
+      solved |= replace(s, known->hint, where);
   return solved;
 }
 

@@ -15,8 +15,8 @@
 //
 // An *early* number (a random one) is drawn when the region runs, and a size that is data (`u12_0`) is known
 // when an operator of the region has run. A demand for one of them cannot be answered, but that two sizes
-// that are data agree (a mask is made twice). What is taken for granted about them the program checks, where
-// it learns them.
+// that are data agree (a mask is made twice), or one with a size that is known (as many graphs in a batch as
+// labels). What is taken for granted about them the program checks, where it learns them.
 //
 // Strides of an input with gaps are symbols, too, where they are no product of sizes and other strides.
 //

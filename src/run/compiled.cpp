@@ -24,12 +24,15 @@ constexpr int kOften = 100;
 constexpr int64_t kFewBytes = 64 << 10;
 
 /// From there on no call is given to eager, which would need the inputs: kernels and operators of ATen's can
-/// only raise what eager's would raise. Operators of the user's may give something else than they gave.
+/// only raise what eager's would raise. Operators of the user's, and those that find sizes out, may give
+/// something else than they gave.
 size_t first_final_step(const Prepared& p) {
   size_t first = 0;
   for (size_t i = p.steps.size(); i > 0; --i) {
     const PreparedStep& s = p.steps[i - 1];
-    if (!s.call || (s.learns < 0 && s.call->op.operator_name().name.starts_with("aten::"))) continue;
+    if (!s.call || (s.learns < 0 && !record::facts_of(s.call->op).finds_sizes &&
+                    s.call->op.operator_name().name.starts_with("aten::")))
+      continue;
     first = i;
     break;
   }

@@ -394,7 +394,8 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   if (result.sizes() != at::IntArrayRef(want.sizes)) {
     BOLT_CHECK(p.call, graph::op_info(p.step->node->op).name, " gave ", result.sizes(), ", not ",
                at::IntArrayRef(want.sizes));
-    if (p_.symbols.empty() || p.learns >= 0) throw RunEagerly{{Why::result_is_data, p.name}, p.learns >= 0};
+    const bool finds_sizes = record::facts_of(p.call->op).finds_sizes;
+    if (p_.symbols.empty() || finds_sizes) throw RunEagerly{{Why::result_is_data, p.name}, finds_sizes};
     throw RunEagerly{{Why::wrong_guess, p.name}, false, c10::toString(p.call->op.operator_name())};
   }
   const bool fits = result.strides() == at::IntArrayRef(want.strides) || result.numel() == 0;

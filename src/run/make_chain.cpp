@@ -295,8 +295,11 @@ std::shared_ptr<Chain> make_chain(const RunToTrain& run, const autograd::Cuts& c
   over_inputs.write_arguments(sizes);
   for (Chain::Piece& piece : pieces)
     for (Sym& number : piece.numbers) number = sizes.resolve(number);
+  SymbolTable symbols = sizes.open();
+  for (const SymbolRow& row : sizes.all())  // also those that are taken for others, which is looked at
+    if (row.from == SymbolRow::From::data && sizes.resolve(row.symbol) != row.symbol) symbols.push_back(row);
   return std::make_shared<Chain>(record::copy_of(run.tape), run.wanted, std::move(pieces),
-                                 std::move(linking).shared_constants(), sizes.open());
+                                 std::move(linking).shared_constants(), std::move(symbols));
 }
 
 }  // namespace bolt::run

@@ -334,9 +334,15 @@ void Prepared::find_waiting_results() {
     }
 }
 
+/// One that was taken for another. What the operator gives is compared with that.
+bool Prepared::is_taken_for_another(Sym size) const {
+  return !size.is_const() && is_data_size(*size.node()) && place_in(symbols, *size.node()) == symbols.size();
+}
+
 void Prepared::check_data_sizes(const std::vector<SizeFact>& taken_for_granted) {
   for (const SizeFact& f : taken_for_granted)
-    data_sizes[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
+    if (!is_taken_for_another(f.a))
+      data_sizes[static_cast<size_t>(data_phase({f.a, f.b})) - 1].facts.push_back(f);
 }
 
 /// What does not lie in the arena lives no longer than it must.

@@ -129,6 +129,7 @@ class Prepared {
   void find_fold_inputs();
   void find_shaping_symbols();
   int data_phase(const Syms& sizes) const;
+  bool is_taken_for_another(Sym size) const;
   void find_learning_steps();
   void find_waiting_buffers();
   void find_waiting_steps();

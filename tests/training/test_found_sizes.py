@@ -171,3 +171,26 @@ def test_gradients_of_gradients():
             (first,) = torch.autograd.grad(f(x).sum(), [model.line.weight], create_graph=True)
             seen.append([first, *torch.autograd.grad(first.square().sum(), [*model.parameters()])])
         torch.testing.assert_close(*seen, rtol=1e-4, atol=1e-5)
+
+
+class LabelsOfGraphs(SumsOfGraphs):
+    """As many labels as graphs: that size is the batch's, which is looked at when it is found."""
+
+    def forward(self, x, labels):
+        return torch.nn.functional.cross_entropy(super().forward(x), labels)
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_a_size_that_is_taken_for_a_known_one(grad):
+    torch.manual_seed(0)
+    model = LabelsOfGraphs()
+    fast = torchbolt.compile(model)
+    calls = [torch.arange(12 + i) % (2 + i % 4) for i in range(8)]
+    with torch.set_grad_enabled(grad):
+        for x in calls:
+            labels = torch.zeros(int(x.max()) + 1, dtype=torch.long)
+            torch.testing.assert_close(fast(x, labels), model(x, labels))
+    stats = torchbolt.stats()
+    assert (stats["region_ends"], stats["eager_fallbacks"]) == (0, 0) and stats["recordings"] <= 3, stats
+    with pytest.raises(ValueError, match="batch_size"):
+        fast(torch.arange(12) % 4, torch.zeros(3, dtype=torch.long))
