@@ -154,6 +154,7 @@ def test_training(dtype):
                 out = call(x.double() if each is wide else x)
             out.double().square().sum().backward()  # a mean's gradients would be too small for halves
     for got, plain, want in zip(model.parameters(), eager.parameters(), wide.parameters()):
-        # Of all elements: the largest of a few thousand errors is another one with each order of summation.
+        # Of all elements: the largest of a few thousand errors is another one with each order of summation. A few
+        # roundings of a half are no difference: the library adds up channels-last images in other parts.
         far, allowed = ((p.grad.double() - want.grad).norm() / want.grad.norm() for p in (got, plain))
-        assert far <= max(2 * allowed, 1e-3)
+        assert far <= max(2 * allowed, 4 * torch.finfo(dtype).eps)
