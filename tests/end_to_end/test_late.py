@@ -163,17 +163,17 @@ def test_a_tensor_that_is_written_later_is_read_in_time():
 
 
 def test_gradients_are_added_in_eagers_order():
-    """A late tensor would be the last operator of its region, and its gradient the first; and as eager lays that out
-    the sum is laid out."""
+    """A tensor of as many rows as data say is a piece of its region, and its gradient may be the first: as eager lays
+    that out the sum is laid out."""
     gradient = lambda fn, x: torch.autograd.grad(sum(each.sum() for each in fn(x)), x)[0]  # noqa: E731
     x = torch.linspace(-1, 1, 30).view(5, 6).T.requires_grad_()
     torchbolt.reset()
-    for fn, regions in [(lambda x: (x[x > 0.2], x[0]), 2), (lambda x: (x[0], x[x > 0.2]), 1)]:
+    for fn in (lambda x: (x[x > 0.2], x[0]), lambda x: (x[0], x[x > 0.2])):
         compiled = torchbolt.compile(fn)
         for _ in range(3):
             got, want = gradient(compiled, x), gradient(fn, x)
             assert torch.equal(got, want) and got.stride() == want.stride()
-        assert torchbolt.stats()["regions"] == regions
+        assert torchbolt.stats()["regions"] == 1
         torchbolt.reset()
 
 
