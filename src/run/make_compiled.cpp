@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 #include "loops/from_graph.h"
 #include "record/copy.h"
@@ -83,13 +84,29 @@ std::string text_of(const loops::Plan& plan, const std::vector<int>& free_output
   return (free.empty() ? "" : free + "\n") + loops::print(plan);
 }
 
+/// Two layer norms of one value keep its mean twice: the caller may write to what he sees, but nobody writes
+/// to these.
+void show_equal_ones_in_one_memory(lower::Lowered& lowered, const loops::Plan& plan,
+                                   const std::vector<char>& unseen) {
+  std::map<int, size_t> first;  // by buffer
+  for (size_t i = 0; i < unseen.size(); ++i) {
+    lower::TensorOut& out = lowered.outputs[i];
+    if (!unseen[i] || out.kind != lower::TensorOut::Kind::Fresh) continue;
+    const auto [at, is_first] = first.try_emplace(plan.outputs[out.index].buffer, i);
+    const lower::TensorOut& other = lowered.outputs[at->second];
+    if (is_first || out.sizes != other.sizes || out.strides != other.strides) continue;
+    out.kind = lower::TensorOut::Kind::OutputView;
+    out.index = static_cast<int>(at->second);
+  }
+}
+
 /// `at_once`: with its code.
 std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                const std::string& name, const loops::PlanOptions& options, Stages& stages,
-                               const std::vector<int>& free_outputs, bool at_once) {
+                               const KeptOutputs& kept, bool at_once) {
   auto same_call = [&](int64_t a, int64_t b) { return lowered.calls[a] == lowered.calls[b]; };
-  loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, free_outputs);
+  loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, kept.free);
   check_sizes(plan);
   std::vector<std::string> choices;
   if (options.measuring) choices = choose_ways(plan, *options.measuring, name, options.tuned);
@@ -97,12 +114,13 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
     for (std::string& line : choose_schedules(plan, *options.measuring, name))
       choices.push_back(std::move(line));
   for (lower::TensorOut& out : lowered.outputs) {
-    const bool any_order = std::ranges::find(free_outputs, out.index) != free_outputs.end();
+    const bool any_order = std::ranges::find(kept.free, out.index) != kept.free.end();
     if (out.kind == lower::TensorOut::Kind::Fresh && any_order)
       out.strides = plan.buffers[plan.outputs[out.index].buffer].type.strides;
   }
+  show_equal_ones_in_one_memory(lowered, plan, kept.unseen);
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
-  if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, free_outputs));
+  if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, kept.free));
   stages.enter("codegen");
   device::PlanCode code = code_waits() ? device::PlanCode() : device::PlanCode(plan);
   if (at_once) code.finish();
@@ -124,8 +142,8 @@ std::atomic<bool>& code_waits() {
 std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
                                          std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                          const loops::PlanOptions& options, Stages& stages,
-                                         const std::vector<int>& free_outputs) {
-  return made(std::move(lowered), tape, wanted, std::move(symbols), "", options, stages, free_outputs, false);
+                                         const KeptOutputs& kept) {
+  return made(std::move(lowered), tape, wanted, std::move(symbols), "", options, stages, kept, false);
 }
 
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,

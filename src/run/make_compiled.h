@@ -23,14 +23,22 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
                                         std::vector<lower::SizeSymbol> symbols, const std::string& name,
                                         const loops::PlanOptions& options, Stages& stages);
 
+/// Results of a part that nobody but another part sees.
+struct KeptOutputs {
+  /// By wanted tensor: is it one? Those that come to be one value are one memory.
+  std::vector<char> unseen;
+  /// Results of the graph, by place, that may lie in any order of memory; lowered().outputs of what is made
+  /// say how they do.
+  std::vector<int> free;
+};
+
 /// A part of a region, made so. Its code may still be being compiled, while other parts are planned
-/// (Compiled::finish_code). `free_outputs`: results of the graph, by place, that may lie in any order of
-/// memory; lowered().outputs of what is made say how they do.
+/// (Compiled::finish_code).
 std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
                                          std::vector<record::TensorId>& wanted,
                                          std::vector<lower::SizeSymbol> symbols,
                                          const loops::PlanOptions& options, Stages& stages,
-                                         const std::vector<int>& free_outputs);
+                                         const KeptOutputs& kept);
 
 /// A region that adapts to its calls: programs for sizes that come often, and one for parameters that keep
 /// changing, are made when they are wanted. It is tried beside eager where that is asked for (eager_trial.h);

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "record/copy.h"
-#include "run/make_compiled.h"
 #include "run/plan_options.h"
 #include "support/size_demand.h"
 
@@ -20,9 +19,9 @@ std::shared_ptr<Compiled> stages_in_order(const record::Tape& tape, std::vector<
   const std::vector<bool> no_parameters(tape.inputs.size(), false);
   lower::Lowered lowered =
       lower::functionalize(copy, wanted, {no_parameters, constants, {}, wishes.rounds_as_eager}, sizes);
-  const std::vector<int> free = look(lowered);
+  const KeptOutputs kept = look(lowered);
   return begin_compiled(std::move(lowered), copy, wanted, sizes.open(), plan_options_of_part(wishes), stages,
-                        free);
+                        kept);
 }
 
 }  // namespace

@@ -12,13 +12,14 @@
 
 #include "lower/functionalize.h"
 #include "run/compiled.h"
+#include "run/make_compiled.h"
 #include "run/wishes.h"
 #include "support/stages.h"
 
 namespace bolt::run {
 
-/// Is shown what was lowered; gives results of its graph, by place, that may lie in any order of memory.
-using LookAtLowered = std::function<std::vector<int>(const lower::Lowered&)>;
+/// Is shown what was lowered; says which of its results nobody sees.
+using LookAtLowered = std::function<KeptOutputs(const lower::Lowered&)>;
 
 /// As often as a stage asks for a number that can be given. Its code may still be being compiled
 /// (Compiled::finish_code). Throws SizeDemand where a number must be known that cannot be.

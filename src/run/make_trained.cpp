@@ -244,20 +244,32 @@ class Making {
       const int input = parts.forward.tensors[id].input;
       if (input < 0 || run_.constants.contains(input)) wanted.add(id);
     }
+    hidden_ = hidden(parts);
     left_ = only_left(parts);
     return made("forward", parts.forward, wanted.take(), run_.constants, sizes_);
   }
 
-  /// What the forward part leaves for the backward part alone, as images that nothing looks at but through
+  /// What the forward part leaves for the backward part in memory that the caller is not given.
+  static std::set<TensorId> hidden(const Split& parts) {
+    std::set<int> shown;
+    for (TensorId id : parts.outputs)
+      if (id >= 0) shown.insert(parts.forward.tensors[id].storage);
+    std::set<TensorId> found(parts.saved.begin(), parts.saved.end());
+    std::erase_if(found, [&](TensorId id) {
+      const record::TensorInfo& info = parts.forward.tensors[id];
+      return info.input >= 0 || shown.contains(info.storage);
+    });
+    return found;
+  }
+
+  /// Those of them, as images that nothing looks at but through
   /// their sizes: they may lie in any order of memory.
-  static std::set<TensorId> only_left(const Split& parts) {
+  std::set<TensorId> only_left(const Split& parts) const {
     auto info = [&](TensorId id) -> const record::TensorInfo& { return parts.forward.tensors[id]; };
     std::set<TensorId> left;
-    for (TensorId id : parts.saved)
-      if (info(id).input < 0 && info(id).sizes.size() >= 4) left.insert(id);
-    std::set<int> shown;  // memory that the caller is given, or that is looked at in two ways
-    for (TensorId id : parts.outputs)
-      if (id >= 0) shown.insert(info(id).storage);
+    for (TensorId id : hidden_)
+      if (info(id).sizes.size() >= 4) left.insert(id);
+    std::set<int> shown;  // memory that is looked at in two ways
     std::unordered_map<int, TensorId> known;
     auto look = [&](TensorId id) {
       const int storage = parts.backward.tensors[id].storage;
@@ -268,6 +280,12 @@ class Making {
       for (const auto* list : {&entry.args, &entry.results}) for_each_tensor(*list, look);
     std::erase_if(left, [&](TensorId id) { return shown.contains(info(id).storage); });
     return left;
+  }
+
+  KeptOutputs kept_outputs(const lower::Lowered& lowered, const std::vector<TensorId>& wanted) {
+    KeptOutputs kept{{}, free_outputs(lowered, wanted)};
+    for (TensorId id : wanted) kept.unseen.push_back(hidden_.contains(id));
+    return kept;
   }
 
   /// Results, by their place in the graph, that may lie in any order: where that helps a library's calls.
@@ -326,7 +344,7 @@ class Making {
         tape, wanted, constants, sizes, run_.wishes, stages_, [&](const lower::Lowered& lowered) {
           note("aot_graphs", std::string("2_") + part + "_graph.txt",
                [&] { return graph::print(*lowered.graph); });
-          return std::string_view(part) == "forward" ? free_outputs(lowered, wanted) : std::vector<int>();
+          return std::string_view(part) == "forward" ? kept_outputs(lowered, wanted) : KeptOutputs();
         });
   }
 
@@ -341,9 +359,9 @@ class Making {
   lower::Sizes& sizes_;  ///< of the region, and of the forward part
   Stages& stages_;
   const PieceOf& piece_;
-  std::vector<SizeFact> facts_;  ///< what gradients need, over sizes of the region's inputs
-  std::set<TensorId> left_;      ///< only_left(), of the forward part that is being made
-  std::set<TensorId> freed_;     ///< those that its plan may lay as it likes
+  std::vector<SizeFact> facts_;       ///< what gradients need, over sizes of the region's inputs
+  std::set<TensorId> hidden_, left_;  ///< hidden() and only_left(), of the forward part that is being made
+  std::set<TensorId> freed_;          ///< those that its plan may lay as it likes
   lower::Sizes backward_;
   std::optional<BackwardSizes> backward_sizes_;
 };

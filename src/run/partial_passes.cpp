@@ -39,7 +39,7 @@ void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_regio
                              : lower::Sizes(tape, std::vector<uint64_t>(tape.inputs.size()), {}, {});
     Stages stages;
     auto made = make_part(tape, program.wanted, {}, sizes, wishes, stages,
-                          [](const lower::Lowered&) { return std::vector<int>(); });
+                          [](const lower::Lowered&) { return KeptOutputs(); });
     made->finish_code("backward of some results");
     if (sizes_of_region) {
       program.symbols = sizes_of_region->parts().over_region(made->symbols(), sizes);

@@ -1,0 +1,99 @@
+# tests/training/test_kept_values.py
+"""What a forward pass keeps for the backward pass: each value once, and none that the caller writes to."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+import torchbolt
+
+
+class Parallel(nn.Module):
+    """Attention and perceptron of one input, each behind a norm of its own, as in GPT-NeoX: the norms' mean, deviation
+    and input are one value each."""
+
+    def __init__(self):
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(32) for _ in range(2))
+        self.maps = nn.ModuleList(nn.Linear(32, 32) for _ in range(2))
+        self.first = nn.Linear(16, 32)
+        for parameter in self.norms.parameters():
+            nn.init.normal_(parameter)
+
+    def forward(self, x):
+        x = self.first(x).tanh()
+        one, two = (m(n(x)) for m, n in zip(self.maps, self.norms, strict=True))
+        return x + one.tanh() + two.sigmoid()
+
+
+def kept_by(run, x):
+    kept = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: kept.append(t) or t, lambda t: t):
+        result = run(x)
+    return result, kept
+
+
+def twice(kept):
+    """Pairs of kept tensors that hold the same in two places."""
+    pairs = []
+    for i, a in enumerate(kept):
+        for b in kept[:i]:
+            if a.shape == b.shape and a.dtype == b.dtype and torch.equal(a, b) and a.data_ptr() != b.data_ptr():
+                pairs.append((tuple(a.shape), a.dtype))
+    return pairs
+
+
+def test_equal_values_are_kept_in_one_memory():
+    torch.manual_seed(0)
+    model, x = Parallel().double(), torch.randn(4, 6, 16, dtype=torch.float64)
+    compiled = torchbolt.compile(model)
+    model(x).square().sum().backward()
+    want = [p.grad.clone() for p in model.parameters()]
+    for _ in range(4):
+        model.zero_grad()
+        result, kept = kept_by(compiled, x)
+        result.square().sum().backward()
+        for p, w in zip(model.parameters(), want, strict=True):
+            torch.testing.assert_close(p.grad, w)
+    assert kept and not twice(kept)
+    places = [t.data_ptr() for t in kept]
+    assert len(set(places)) < len(places)
+
+
+def test_what_the_caller_may_write_to_is_kept_apart():
+    """A result that equals what is kept, and is written to before the backward pass."""
+    torch.manual_seed(0)
+    model, x = Parallel().double(), torch.randn(4, 6, 16, dtype=torch.float64)
+
+    def run(x):
+        y = model(x)
+        h = model.first(x).tanh()
+        return y, h.detach().clone(), h.exp().sum()
+
+    compiled = torchbolt.compile(run)
+    y, _, e = run(x)
+    (y.square().sum() + e).backward()
+    want = [p.grad.clone() for p in model.parameters()]
+    for _ in range(4):
+        model.zero_grad()
+        y, h, e = compiled(x)
+        h.zero_()
+        (y.square().sum() + e).backward()
+        for p, w in zip(model.parameters(), want, strict=True):
+            torch.testing.assert_close(p.grad, w)
+
+
+def test_passes_one_after_another():
+    """What two passes read goes when both have come, and a graph that is kept can be gone through again."""
+    torch.manual_seed(0)
+    model, x = Parallel().double(), torch.randn(4, 6, 16, dtype=torch.float64, requires_grad=True)
+    compiled = torchbolt.compile(model)
+    want = torch.autograd.grad(model(x).sin().sum(), [x, *model.parameters()])
+    for _ in range(4):
+        loss = compiled(x).sin().sum()
+        once = torch.autograd.grad(loss, [x, *model.parameters()], retain_graph=True)
+        again = torch.autograd.grad(loss, [x, *model.parameters()])
+        for a, b, w in zip(once, again, want, strict=True):
+            torch.testing.assert_close(a, w)
+            torch.testing.assert_close(b, w)
