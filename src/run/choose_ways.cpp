@@ -1,6 +1,7 @@
 // run/choose_ways.cpp
 #include "run/choose_ways.h"
 
+#include <ATen/Context.h>
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/linear.h>
@@ -99,7 +100,7 @@ class AttentionCall {
 /// several sets of weights, as layers have their own.
 class ProductCall {
  public:
-  ProductCall(const loops::Plan& plan, const loops::Step& step) : device_(step.device) {
+  ProductCall(const loops::Plan& plan, const loops::Step& step) {
     for (int b : step.buffers) types_.push_back(&plan.buffers[static_cast<size_t>(b)].type);
     device_ = types_.back()->device;
     driver_ = device::find(device_.kind);
@@ -122,14 +123,16 @@ class ProductCall {
     std::string text = product_->ends_in_gelu ? "gelu of a product of " : "a product of ";
     for (size_t i = 0; i + 1 < types_.size(); ++i)
       text += (i == 0 ? "" : i == 1 ? " by " : product_->has_bias ? " and a bias " : " ") + types_[i]->str();
-    return text + " -> " + types_.back()->str();
+    text += " -> " + types_.back()->str();
+    const bool is_short = product_->operands == DType::F32 && at::globalContext().allowTF32CuBLAS();
+    return is_short ? text + " in TF32" : text;
   }
 
   cache::Choice answer(cache::Allowance& allowance) {
     std::vector<cache::Way> ways{{std::string(kUsual), [this] { return time(0); }}};
     // What there is to choose from is asked of memory that is there; so the other ways are as many as there
     // may be, and one that is not there has no time.
-    for (int way = 1; way < kMostWays; ++way)
+    for (int way = 1; way < device::driver::kMostWays; ++way)
       ways.push_back({name_of(way), [this, way] { return time(way); }});
     return choose(question(), device_, ways, allowance);
   }
@@ -137,14 +140,12 @@ class ProductCall {
   static std::string name_of(int way) { return "way " + std::to_string(way) + " of the library"; }
   /// 0: the usual one.
   static int way_named(const std::string& name) {
-    for (int way = 1; way < kMostWays; ++way)
+    for (int way = 1; way < device::driver::kMostWays; ++way)
       if (name == name_of(way)) return way;
     return 0;
   }
 
  private:
-  static constexpr int kMostWays = 8;
-
   struct Set {
     Tensors operands;
     device::driver::Multiplication product;

@@ -7,7 +7,7 @@
 // calls of the program stay with the usual way.
 //
 //   attention   by ATen's choice, or one of its kernels by name (attention.h); the node says which
-//   a product   by the library's first choice, or another of those it names; the node says the how manieth
+//   a product   by the library's first choice, or another of those it names; the node says which
 //   products    of one operand by several weights: one after another, or at once (loops/merge_products.h)
 #pragma once
 

@@ -49,10 +49,6 @@ std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& weights) {
               {*distance, first.stride(0), first.stride(1)});
 }
 
-}  // namespace
-
-namespace {
-
 std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<const Strided> tensors) {
   using graph::Op;
   if (node.op != Op::linear && node.op != Op::linears && node.op != Op::matmul) return std::nullopt;

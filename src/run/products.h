@@ -1,10 +1,11 @@
 // run/products.h
-// Products of one operand by several weights, by one call of a library (loops/merge_products.h).
+// Products: a library step -> one multiplication of matrices, which a device's library of matrices is called
+// with directly (multiplication_of); and ATen's calls where that is not possible.
 //
-// Weights that lie side by side are one matrix as they are. And a library that multiplies batches of matrices
-// is told how far one lies behind the other, and does not ask whether there is anything else in between. So
-// weights are read where they lie, wherever that is, as long as the distances are equal: those of two always
-// are.
+// Products of one operand by several weights are one call (loops/merge_products.h). Weights that lie side by
+// side are one matrix as they are. And a library that multiplies batches of matrices is told how far one lies
+// behind the other, and does not ask whether there is anything else in between. So weights are read where
+// they lie, wherever that is, as long as the distances are equal: those of two always are.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -45,7 +45,6 @@ constexpr int kMostScratch = 1, kReductions = 3, kAlignmentA = 5, kAlignmentB = 
 /// Parts of a sum are added up in the type it is computed in, never in the result's.
 constexpr uint32_t kExactReductions = 2;
 constexpr uint64_t kScratchBytes = 32 << 20;  // as much as torch gives it on the largest devices
-constexpr int kMostWays = 8;
 
 #define BOLT_FOR_EACH_MATRIX_FUNCTION(X)                                                                     \
   X(cublasLtCreate, (Handle*))                                                                               \
@@ -106,7 +105,7 @@ uint32_t alignment(CUdeviceptr at) {
   return 1U << (at == 0 ? kMost : std::min(std::countr_zero(at), kMost));
 }
 
-using Key = std::array<int64_t, 20>;
+using Key = std::array<int64_t, 15>;
 
 Key key_of(const Multiplication& m, const MatrixLibrary::Places& p, MatrixLibrary::Allowed allowed) {
   const int64_t flags = static_cast<int64_t>(m.operands) | static_cast<int64_t>(m.result_type) << 8 |

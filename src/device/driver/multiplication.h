@@ -21,6 +21,9 @@ struct Strided {
   DType dtype;
 };
 
+/// A library is asked for no more ways to do one multiplication.
+constexpr int kMostWays = 8;
+
 /// result[batch, rows, columns] = a[batch, rows, inner] @ b[batch, inner, columns]
 struct Multiplication {
   struct Matrix {
@@ -35,7 +38,7 @@ struct Multiplication {
   Matrix a, b, result;
   bool has_bias = false;      ///< [columns], of the operands' type, added to each row
   bool ends_in_gelu = false;  ///< by its approximation
-  int way = 0;                ///< the so manieth that the library names for it; 0: what it names first
+  int way = 0;                ///< which of those that the library names for it; 0: what it names first
 
   bool operator==(const Multiplication&) const = default;
 };
