@@ -182,7 +182,7 @@ std::unique_ptr<Graph> clone(const Graph& g) {
     for (size_t i = 0; i < node->outputs.size(); ++i)
       to[node->outputs[i].get()] = made->out(static_cast<int>(i));
   }
-  for (const Output& out : g.outputs) copy->outputs.push_back({to.at(out.value), out.write_to});
+  for (const Output& out : g.outputs) copy->outputs.push_back({to.at(out.value), out.write_to, out.unseen});
   copy->renumber();
   return copy;
 }

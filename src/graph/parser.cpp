@@ -87,8 +87,10 @@ class Parser {
   void statement() {
     if (in_.at_end()) in_.fail("the graph has no end");
     if (in_.accept("return")) {
-      do graph_->outputs.push_back({value(), -1});
-      while (in_.accept(","));
+      do {
+        const bool unseen = in_.accept("unseen");
+        graph_->outputs.push_back({value(), -1, unseen});
+      } while (in_.accept(","));
     } else if (in_.accept("write")) {
       Value* to = value();
       if (to->def) in_.fail("write to something that is no input");

@@ -160,13 +160,17 @@ class Shortener {
     for (const auto& [spot, list] : found) {
       const auto missing = std::count(list.begin(), list.end(), -1);
       if (missing == copies_ - 1 && list.back() >= 0) continue;
-      if (missing || !writes_alike(list)) return false;
+      if (missing || !writes_alike(list) || !seen_alike(list)) return false;
       for (size_t c = 0; c < list.size(); ++c) out_.outputs[c].push_back(list[c]);
     }
     // An input of a copy's own that something else writes to is none of its own.
     for (int input : own_write_)
       if (place_[input].first >= 0) return false;
     return true;
+  }
+  bool seen_alike(const std::vector<int>& list) const {
+    auto unseen = [&](int output) { return g_.outputs[output].unseen; };
+    return std::ranges::all_of(list, unseen) || std::ranges::none_of(list, unseen);
   }
   bool writes_alike(const std::vector<int>& list) {
     auto target = [&](size_t c) { return g_.outputs[list[c]].write_to; };
@@ -232,7 +236,8 @@ class Shortener {
       for (int o : out_.outputs[c]) dropped[o] = 1;
     for (size_t i = 0; i < g_.outputs.size(); ++i) {
       if (dropped[i]) continue;
-      g->outputs.push_back({value(g_.outputs[i].value), g_.outputs[i].write_to});
+      g->outputs.push_back(g_.outputs[i]);
+      g->outputs.back().value = value(g_.outputs[i].value);
       output_of.push_back(static_cast<int>(i));
     }
     return g;

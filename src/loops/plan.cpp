@@ -57,8 +57,7 @@ class Planner {
     for (size_t i = 0; i < g.inputs.size(); ++i) add_input(static_cast<int>(i));
     mark_outputs();
     for (const Unit& u : fusion_.units) u.call ? call(u) : kernels(u);
-    for (const graph::Output& o : g.outputs)
-      draft_.results.push_back({show(o.value), o.write_to, o.value->type});
+    for (const graph::Output& o : g.outputs) draft_.results.push_back({result(o), o.write_to, o.value->type});
     return draft_;
   }
 
@@ -101,7 +100,7 @@ class Planner {
     const auto& outputs = plan_.graph->outputs;
     for (size_t i = 0; i < outputs.size(); ++i) {
       const Value* v = outputs[i].value;
-      if (!fusion_.usage.materialized[v->id]) v = view_base(v);
+      if (!fusion_.usage.materialized[v->id] || part_of_result(outputs[i], fusion_.strides)) v = view_base(v);
       if (outputs[i].write_to < 0 && v->def && output_of_[v->id] < 0) output_of_[v->id] = static_cast<int>(i);
     }
     for (auto n = plan_.graph->nodes.rbegin(); n != plan_.graph->nodes.rend(); ++n)
@@ -130,17 +129,28 @@ class Planner {
     if (buffer_of_[v->id] >= 0) return buffer_of_[v->id];
     const std::optional<ShownOver> shown = shown_over(v, fusion_.strides);
     BOLT_CHECK(shown, "%", v->id, " is no strided view of what lies in memory");
-    const int source = buffer_of_[shown->base->id];
+    return buffer_of_[v->id] = alias(v, *shown);
+  }
+  int alias(const Value* v, const ShownOver& shown) {
+    const int source = buffer_of_[shown.base->id];
     BOLT_CHECK(source >= 0, "%", v->id, " is needed in memory and nothing put it there");
     PlanBuffer b;
     b.type = v->type;
     // Where a dimension has size 1 the type's own stride stays: the caller sees what eager would show.
     for (int i = 0; i < b.type.rank(); ++i)
-      if (!b.type.sizes[i].is_const(1)) b.type.strides[i] = shown->view.strides[i];
+      if (!b.type.sizes[i].is_const(1)) b.type.strides[i] = shown.view.strides[i];
     b.kind = BufferKind::Alias;
     b.source = source;
-    b.offset = shown->view.offset;
-    return buffer_of_[v->id] = add_buffer(b);
+    b.offset = shown.view.offset;
+    return add_buffer(b);
+  }
+  /// Of what the caller sees, too, a part in larger memory is what is kept.
+  int result(const graph::Output& o) {
+    const std::optional<StridedView> part = part_of_result(o, fusion_.strides);
+    if (!part) return show(o.value);
+    auto [known, fresh] = parts_.try_emplace(o.value, -1);
+    if (fresh) known->second = alias(o.value, {view_base(o.value), *part});
+    return known->second;
   }
 
   // ---- steps ----
@@ -465,6 +475,7 @@ class Planner {
   Plan& plan_ = draft_.plan;
   Fusion fusion_;
   std::vector<int> buffer_of_;                            // by value id
+  std::unordered_map<const Value*, int> parts_;           // results that lie in others' memory: their aliases
   std::vector<int> output_of_;                            // by value id: the output it is, or -1
   std::vector<std::optional<PlannedContraction>> calls_;  // by kernel: the contraction that ends in it
   std::vector<graph::DeviceKind> kinds_;                  // by kernel: of the device that it runs on

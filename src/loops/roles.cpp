@@ -120,6 +120,7 @@ class Assigner {
   }
 
   void want_output(const graph::Output& o) {
+    if (part_of_result(o, f_.strides)) return;
     const Value* v = o.value;
     const Value* base = view_base(v);
     if (o.write_to >= 0 && !is_view(v)) return want(v);
@@ -326,6 +327,22 @@ std::optional<StridedView> over_value(const Value* v, const Value* from, const S
   return view_strides(*v->def, *operand);
 }
 }  // namespace
+
+std::optional<StridedView> part_of_result(const graph::Output& output, const std::vector<Syms>& strides) {
+  const Value *v = output.value, *base = view_base(v);
+  if (!output.unseen || v == base || !base->def || !is_call(base->def)) return std::nullopt;
+  if (8 * estimate(base->type.numel()) > 9 * estimate(v->type.numel())) return std::nullopt;
+  std::optional<StridedView> view = over_base(v, strides[base->id]);
+  if (!view || !view->offset.is_const(0)) return std::nullopt;
+  // Calls that read it later are quick at the order that they were recorded with.
+  Sym inner = 1;
+  for (int d = v->type.rank(); d-- > 0;) {
+    if (v->type.sizes[d].is_const(1)) continue;
+    if (estimate(view->strides[d]) < estimate(inner)) return std::nullopt;
+    inner = view->strides[d] * v->type.sizes[d];
+  }
+  return view;
+}
 
 std::optional<ShownOver> shown_over(const Value* v, const std::vector<Syms>& strides) {
   auto over = [&](const Value* from) -> std::optional<ShownOver> {

@@ -106,6 +106,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                const std::string& name, const loops::PlanOptions& options, Stages& stages,
                                const KeptOutputs& kept, bool at_once) {
   auto same_call = [&](int64_t a, int64_t b) { return lowered.calls[a] == lowered.calls[b]; };
+  for (int output : kept.parts) lowered.graph->outputs[output].unseen = true;
   loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, kept.free);
   check_sizes(plan);
   std::vector<std::string> choices;
@@ -113,11 +114,13 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
   if (options.measuring && options.tuned)
     for (std::string& line : choose_schedules(plan, *options.measuring, name))
       choices.push_back(std::move(line));
-  for (lower::TensorOut& out : lowered.outputs) {
-    const bool any_order = std::ranges::find(kept.free, out.index) != kept.free.end();
-    if (out.kind == lower::TensorOut::Kind::Fresh && any_order)
+  const auto is_one = [](const std::vector<int>& list, int output) {
+    return std::ranges::find(list, output) != list.end();
+  };
+  for (lower::TensorOut& out : lowered.outputs)
+    if (out.kind == lower::TensorOut::Kind::Fresh &&
+        (is_one(kept.free, out.index) || is_one(kept.parts, out.index)))
       out.strides = plan.buffers[plan.outputs[out.index].buffer].type.strides;
-  }
   show_equal_ones_in_one_memory(lowered, plan, kept.unseen);
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, kept.free));

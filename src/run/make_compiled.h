@@ -27,9 +27,9 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
 struct KeptOutputs {
   /// By wanted tensor: is it one? Those that come to be one value are one memory.
   std::vector<char> unseen;
-  /// Results of the graph, by place, that may lie in any order of memory; lowered().outputs of what is made
-  /// say how they do.
-  std::vector<int> free;
+  /// Results of the graph, by place, that may lie in any order of memory, and those that may be a part of
+  /// memory (graph::Output::unseen); lowered().outputs of what is made say how they lie.
+  std::vector<int> free, parts;
 };
 
 /// A part of a region, made so. Its code may still be being compiled, while other parts are planned

@@ -2,7 +2,6 @@
 #include "run/make_trained.h"
 
 #include <algorithm>
-#include <numeric>
 #include <optional>
 #include <set>
 #include <string_view>
@@ -14,7 +13,6 @@
 #include "autograd/row_statistics.h"
 #include "autograd/split.h"
 #include "loops/library_layout.h"
-#include "loops/space.h"
 #include "record/copy.h"
 #include "run/make_part.h"
 #include "run/recorded.h"
@@ -246,6 +244,7 @@ class Making {
     }
     hidden_ = hidden(parts);
     left_ = only_left(parts);
+    told_.clear();
     return made("forward", parts.forward, wanted.take(), run_.constants, sizes_);
   }
 
@@ -262,13 +261,9 @@ class Making {
     return found;
   }
 
-  /// Those of them, as images that nothing looks at but through
-  /// their sizes: they may lie in any order of memory.
+  /// Those of them that nothing looks at but through their sizes: the backward part can be told how they lie.
   std::set<TensorId> only_left(const Split& parts) const {
-    auto info = [&](TensorId id) -> const record::TensorInfo& { return parts.forward.tensors[id]; };
-    std::set<TensorId> left;
-    for (TensorId id : hidden_)
-      if (info(id).sizes.size() >= 4) left.insert(id);
+    std::set<TensorId> left = hidden_;
     std::set<int> shown;  // memory that is looked at in two ways
     std::unordered_map<int, TensorId> known;
     auto look = [&](TensorId id) {
@@ -278,52 +273,38 @@ class Making {
     for (TensorId id : parts.backward.inputs) look(id);
     for (const record::Entry& entry : parts.backward.entries)
       for (const auto* list : {&entry.args, &entry.results}) for_each_tensor(*list, look);
-    std::erase_if(left, [&](TensorId id) { return shown.contains(info(id).storage); });
+    std::erase_if(left, [&](TensorId id) { return shown.contains(parts.forward.tensors[id].storage); });
     return left;
   }
 
   KeptOutputs kept_outputs(const lower::Lowered& lowered, const std::vector<TensorId>& wanted) {
-    KeptOutputs kept{{}, free_outputs(lowered, wanted)};
+    KeptOutputs kept;
     for (TensorId id : wanted) kept.unseen.push_back(hidden_.contains(id));
-    return kept;
-  }
-
-  /// Results, by their place in the graph, that may lie in any order: where that helps a library's calls.
-  std::vector<int> free_outputs(const lower::Lowered& lowered, const std::vector<TensorId>& wanted) {
-    freed_.clear();
-    if (std::ranges::none_of(lowered.graph->nodes,
-                             [](const auto& n) { return loops::likes_channels_last(*n); }))
-      return {};
-    std::vector<int> places(lowered.graph->outputs.size(), 0), free;
+    std::vector<int> places(lowered.graph->outputs.size(), 0);
     for (const lower::TensorOut& out : lowered.outputs)
       if (out.kind == lower::TensorOut::Kind::Fresh) ++places[out.index];
+    // Images in any order help a library's calls, where there are some.
+    const bool any_images = std::ranges::any_of(lowered.graph->nodes,
+                                                [](const auto& n) { return loops::likes_channels_last(*n); });
     for (size_t i = 0; i < wanted.size(); ++i) {
       const lower::TensorOut& out = lowered.outputs[i];
-      if (out.kind == lower::TensorOut::Kind::Fresh && left_.contains(wanted[i]) && places[out.index] == 1) {
-        free.push_back(out.index);
-        freed_.insert(wanted[i]);
-      }
+      if (out.kind != lower::TensorOut::Kind::Fresh || !left_.contains(wanted[i]) || places[out.index] != 1)
+        continue;
+      told_.insert(wanted[i]);
+      kept.parts.push_back(out.index);
+      if (any_images && out.sizes.size() >= 4) kept.free.push_back(out.index);
     }
-    return free;
+    return kept;
   }
 
   /// The backward part is given what the forward part left as it lies.
   void take_layouts(const Compiled& forward, Split& parts) const {
     const auto& wanted = forward.wanted();
     for (size_t i = 0; i < wanted.size(); ++i) {
-      if (!freed_.contains(wanted[i])) continue;
+      if (!told_.contains(wanted[i])) continue;
       record::TensorInfo& info = parts.backward.tensors[wanted[i]];
       const Syms& lies = forward.lowered().outputs[i].strides;
-      std::vector<int64_t> order(info.sizes.size());
-      std::iota(order.begin(), order.end(), 0);
-      std::ranges::stable_sort(
-          order, [&](int64_t a, int64_t b) { return loops::estimate(lies[a]) > loops::estimate(lies[b]); });
-      int64_t run = 1;
-      for (size_t k = order.size(); k-- > 0;) {
-        const auto d = static_cast<size_t>(order[k]);
-        info.strides[d] = run;
-        run *= std::max<int64_t>(info.sizes[d], 1);
-      }
+      for (size_t d = 0; d < info.strides.size(); ++d) info.strides[d] = sizes_.hint(lies[d]);
     }
   }
 
@@ -361,7 +342,7 @@ class Making {
   const PieceOf& piece_;
   std::vector<SizeFact> facts_;       ///< what gradients need, over sizes of the region's inputs
   std::set<TensorId> hidden_, left_;  ///< hidden() and only_left(), of the forward part that is being made
-  std::set<TensorId> freed_;          ///< those that its plan may lay as it likes
+  std::set<TensorId> told_;           ///< those of them whose strides its plan says
   lower::Sizes backward_;
   std::optional<BackwardSizes> backward_sizes_;
 };

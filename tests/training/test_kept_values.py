@@ -97,3 +97,34 @@ def test_passes_one_after_another():
         for a, b, w in zip(once, again, want, strict=True):
             torch.testing.assert_close(a, w)
             torch.testing.assert_close(b, w)
+
+
+def test_a_part_of_a_product_is_kept_where_the_product_lies():
+    """Of rows that are a little longer, as padded logits; for any number of rows; and what the caller writes to is
+    apart from it."""
+
+    class Cut(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = nn.Linear(16, 64, bias=False)
+
+        def forward(self, x):
+            y = self.map(x)[:, :60].contiguous()
+            return y * 1, y.sin().exp().sum()
+
+    torch.manual_seed(0)
+    model = Cut().double()
+    compiled = torchbolt.compile(model)
+    before = torchbolt.stats()["recordings"]
+    for rows in (10, 10, 10, 12, 14, 16, 30):
+        x = torch.randn(rows, 16, dtype=torch.float64)
+        gradients = []
+        for run in (model, compiled):
+            model.zero_grad()
+            (shown, loss), kept = kept_by(run, x)
+            shown.detach().zero_()
+            (shown.sum() + loss).backward()
+            gradients.append(model.map.weight.grad)
+        torch.testing.assert_close(*gradients)
+    assert (rows, 60) in [tuple(t.shape) for t in kept if t.stride() == (64, 1)]
+    assert torchbolt.stats()["recordings"] - before <= 2
