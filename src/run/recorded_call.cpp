@@ -2,6 +2,7 @@
 #include "run/recorded_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/ScopeExit.h>
@@ -106,7 +107,7 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
   }
   note_outputs();
   Tensors out = make_copies(call);
-  for (Staying& s : staying_) out[s.output] = std::move(s.fresh);
+  for (Staying& s : staying_) out[s.output] = given_as(s, call, std::move(s.fresh));
   give(call, queue, out);
   return out;
 }
@@ -130,6 +131,16 @@ bool RecordedCall::fills_its_owner(const Shapes& shapes, int buffer) const {
   return shapes.buffers[buffer].offset == 0 && bytes(buffer) == bytes(owner) && fills(buffer) && fills(owner);
 }
 
+/// A part from the beginning of memory, of which little is nobody's.
+bool RecordedCall::is_most_of_its_owner(const Shapes& shapes, int buffer) const {
+  const int owner = p_.owner(buffer);
+  auto elements = [&](int b) { return c10::multiply_integers(shapes.buffers[b].sizes); };
+  const Shapes::OfBuffer& whole = shapes.buffers[owner];
+  return shapes.buffers[buffer].offset == 0 && p_.buffer(buffer).type.dtype == p_.buffer(owner).type.dtype &&
+         8 * elements(owner) <= 9 * elements(buffer) &&
+         record::elements_fill_memory(whole.sizes, whole.strides);
+}
+
 /// Outputs that the caller gets where the graphs make them.
 void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<char>& copied_out) {
   for (size_t i = 0; i < sections_->results.size(); ++i) {
@@ -140,15 +151,21 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
     const Shapes::OfBuffer& memory = call.shapes->buffers[b];
     if (memory.sizes != want.sizes || memory.strides != want.strides) continue;
     if (std::ranges::find(want.sizes, 0) != want.sizes.end()) continue;
-    if (p_.owner(buffer) != buffer && !fills_its_owner(*call.shapes, buffer)) continue;
-    staying_.push_back({.output = i, .bytes = dense_bytes(p_.plan.buffers[b].type.dtype, want.sizes)});
+    const bool is_part = p_.owner(buffer) != buffer && !fills_its_owner(*call.shapes, buffer);
+    if (is_part && !is_most_of_its_owner(*call.shapes, buffer)) continue;
+    const Ints& made = is_part ? call.shapes->buffers[p_.owner(buffer)].sizes : want.sizes;
+    const int64_t bytes = dense_bytes(p_.plan.buffers[b].type.dtype, made);
+    staying_.push_back({.output = i, .bytes = bytes, .is_part = is_part});
   }
   // The largest first: what is made anew for the first of many is then what the same requests find later.
   std::ranges::stable_sort(staying_, std::ranges::greater(), &Staying::bytes);
   for (const Staying& s : staying_) {
     const Result& want = call.shapes->results[s.output];
-    const loops::PlanBuffer& memory = p_.plan.buffers[buffer_of(s.output)];
-    kinds_.push_back({want.sizes, want.strides, record::to_torch(memory.type.dtype)});
+    const int buffer = buffer_of(s.output);
+    const Shapes::OfBuffer& whole = call.shapes->buffers[p_.owner(buffer)];
+    const c10::ScalarType dtype = record::to_torch(p_.plan.buffers[buffer].type.dtype);
+    kinds_.push_back(s.is_part ? device::ResultMemory::Result{whole.sizes, whole.strides, dtype}
+                               : device::ResultMemory::Result{want.sizes, want.strides, dtype});
   }
   if (staying_.empty()) return results_.reset();
   if (!results_) results_ = device().driver->result_memory(device().device);
@@ -360,12 +377,19 @@ std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& c
 
 std::optional<std::vector<at::Tensor>> RecordedCall::make_results(const GraphedCall& call) {
   Tensors out = make_copies(call);
-  if (!staying_.empty() && !make_staying(out)) return std::nullopt;
+  if (!staying_.empty() && !make_staying(call, out)) return std::nullopt;
   return out;
 }
 
+/// What the caller gets of the memory that was made for it.
+at::Tensor RecordedCall::given_as(const Staying& s, const GraphedCall& call, at::Tensor memory) {
+  if (!s.is_part) return memory;
+  const Result& want = call.shapes->results[s.output];
+  return at::empty({0}, memory.options()).set_(memory.storage(), 0, want.sizes, want.strides);
+}
+
 /// False: some of it would lie elsewhere. Whoever has its memory is told from those that only came later.
-bool RecordedCall::make_staying(Tensors& out) {
+bool RecordedCall::make_staying(const GraphedCall& call, Tensors& out) {
   Tensors made = results_->make(kinds_);
   std::vector<size_t> moved;
   for (size_t i = 0; i < staying_.size(); ++i) {
@@ -377,7 +401,7 @@ bool RecordedCall::make_staying(Tensors& out) {
   if (!in_use_.empty()) return false;
   for (size_t i = 0; i < staying_.size(); ++i) {
     staying_[i].given = made[i].storage().getWeakStorageImpl();
-    out[staying_[i].output] = std::move(made[i]);
+    out[staying_[i].output] = given_as(staying_[i], call, std::move(made[i]));
   }
   return true;
 }

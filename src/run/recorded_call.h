@@ -93,7 +93,8 @@ class RecordedCall {
   /// An output that the caller gets where the graphs make it.
   struct Staying {
     size_t output = 0;
-    int64_t bytes = 0;
+    int64_t bytes = 0;     ///< of the memory that is made for it
+    bool is_part = false;  ///< of that memory, as logits in padded rows
     void* place = nullptr;
     at::Tensor fresh{};                                                ///< while it is recorded
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given{};  ///< to the caller of the last call
@@ -112,6 +113,7 @@ class RecordedCall {
   bool lies_elsewhere(const at::Tensor& t) const;
   int buffer_of(size_t output) const;
   bool fills_its_owner(const Shapes& shapes, int buffer) const;
+  bool is_most_of_its_owner(const Shapes& shapes, int buffer) const;
   void bind(const GraphedCall& call);
   bool capture(size_t section, device::Queue& queue);
   void launch(const Section& section, device::Queue& queue, const Turn& turn);
@@ -119,7 +121,8 @@ class RecordedCall {
   void note_outputs();
   std::optional<Tensors> make_results(const GraphedCall& call);
   Tensors make_copies(const GraphedCall& call) const;
-  bool make_staying(Tensors& out);
+  static at::Tensor given_as(const Staying& s, const GraphedCall& call, at::Tensor memory);
+  bool make_staying(const GraphedCall& call, Tensors& out);
   void give(const GraphedCall& call, device::Queue& queue, Tensors& out);
 
   const Prepared& p_;

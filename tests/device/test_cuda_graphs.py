@@ -167,6 +167,36 @@ def test_many_results_of_many_sizes_lie_where_graphs_make_them(capfd):
     assert f"inputs copied, 0 of {len(sizes)} outputs" in said, said
 
 
+def test_what_is_kept_in_padded_rows_lies_where_graphs_make_it(capfd):
+    """Logits that the caller is given, and may write to, while the backward pass reads the product in its rows."""
+
+    class Head(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.map = torch.nn.Linear(512, 1001, bias=False)
+
+        def forward(self, x, labels):
+            logits = self.map(x)
+            return logits, F.cross_entropy(logits.float(), labels)
+
+    torch.manual_seed(0)
+    model = Head().cuda().bfloat16()
+    call = fast(model)
+    for _ in range(8):
+        x, labels = randn(512, 512, dtype=torch.bfloat16), torch.randint(1001, (512,), device="cuda")
+        gradients = []
+        for run in (model, call):
+            model.zero_grad()
+            logits, loss = run(x, labels)
+            logits.detach().zero_()
+            loss.backward()
+            gradients.append(model.map.weight.grad)
+        torch.testing.assert_close(*gradients, rtol=2e-2, atol=1e-5)
+        del logits, loss
+    said = capfd.readouterr().err
+    assert "inputs copied, 0 of" in said and counts()["graph_replays"] >= 4, said
+
+
 def test_results_are_given_to_the_next_call():
     first, second, w = fast(chain), fast(lambda x, w: torch.tanh(chain(x, w)) * 2 + 1), randn(64, 64)
     with torch.no_grad():
