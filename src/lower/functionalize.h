@@ -53,6 +53,7 @@ struct TensorOut {
   Syms sizes, strides;
   Sym offset = 0;         // views: elements from the first element of the tensor viewed
   bool detached = false;  // InputView: requires no gradient where the input does
+  bool unseen = false;    // by all but a later part of the program
 };
 
 struct Lowered {

@@ -86,12 +86,11 @@ std::string text_of(const loops::Plan& plan, const std::vector<int>& free_output
 
 /// Two layer norms of one value keep its mean twice: the caller may write to what he sees, but nobody writes
 /// to these.
-void show_equal_ones_in_one_memory(lower::Lowered& lowered, const loops::Plan& plan,
-                                   const std::vector<char>& unseen) {
+void show_equal_ones_in_one_memory(lower::Lowered& lowered, const loops::Plan& plan) {
   std::map<int, size_t> first;  // by buffer
-  for (size_t i = 0; i < unseen.size(); ++i) {
+  for (size_t i = 0; i < lowered.outputs.size(); ++i) {
     lower::TensorOut& out = lowered.outputs[i];
-    if (!unseen[i] || out.kind != lower::TensorOut::Kind::Fresh) continue;
+    if (!out.unseen || out.kind != lower::TensorOut::Kind::Fresh) continue;
     const auto [at, is_first] = first.try_emplace(plan.outputs[out.index].buffer, i);
     const lower::TensorOut& other = lowered.outputs[at->second];
     if (is_first || out.sizes != other.sizes || out.strides != other.strides) continue;
@@ -121,7 +120,8 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
     if (out.kind == lower::TensorOut::Kind::Fresh &&
         (is_one(kept.free, out.index) || is_one(kept.parts, out.index)))
       out.strides = plan.buffers[plan.outputs[out.index].buffer].type.strides;
-  show_equal_ones_in_one_memory(lowered, plan, kept.unseen);
+  for (size_t i = 0; i < kept.unseen.size(); ++i) lowered.outputs[i].unseen = kept.unseen[i];
+  show_equal_ones_in_one_memory(lowered, plan);
   if (log_wanted("fusion")) log("fusion", loops::print(plan));
   if (dump_wanted("plan", "", name)) dump("plan", "", name, text_of(plan, kept.free));
   stages.enter("codegen");

@@ -2,7 +2,6 @@
 #include "run/recorded_call.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/util/ScopeExit.h>
@@ -107,7 +106,7 @@ std::optional<std::vector<at::Tensor>> RecordedCall::record(const GraphedCall& c
   }
   note_outputs();
   Tensors out = make_copies(call);
-  for (Staying& s : staying_) out[s.output] = given_as(s, call, std::move(s.fresh));
+  for (Staying& s : staying_) out[s.output] = std::move(s.fresh);
   give(call, queue, out);
   return out;
 }
@@ -157,40 +156,55 @@ void RecordedCall::choose_staying(const GraphedCall& call, const std::vector<cha
     const int64_t bytes = dense_bytes(p_.plan.buffers[b].type.dtype, made);
     staying_.push_back({.output = i, .bytes = bytes, .is_part = is_part});
   }
-  // The largest first: what is made anew for the first of many is then what the same requests find later.
-  std::ranges::stable_sort(staying_, std::ranges::greater(), &Staying::bytes);
-  for (const Staying& s : staying_) {
-    const Result& want = call.shapes->results[s.output];
-    const int buffer = buffer_of(s.output);
-    const Shapes::OfBuffer& whole = call.shapes->buffers[p_.owner(buffer)];
-    const c10::ScalarType dtype = record::to_torch(p_.plan.buffers[buffer].type.dtype);
-    kinds_.push_back(s.is_part ? device::ResultMemory::Result{whole.sizes, whole.strides, dtype}
-                               : device::ResultMemory::Result{want.sizes, want.strides, dtype});
-  }
+  choose_memory(call);
   if (staying_.empty()) return results_.reset();
   if (!results_) results_ = device().driver->result_memory(device().device);
-  if (!results_ || !settle()) return staying_.clear();
+  if (!results_ || !settle(call)) return staying_.clear();
   std::vector<uintptr_t> places;
-  for (const Staying& s : staying_) places.push_back(reinterpret_cast<uintptr_t>(s.place));
+  for (const Staying& s : staying_)
+    places.push_back(reinterpret_cast<uintptr_t>(memories_[s.memory].place + s.at));
   still_places_ = StillPlaces(std::move(places));
+}
+
+void RecordedCall::choose_memory(const GraphedCall& call) {
+  constexpr int64_t kAligned = 512;  // as allocators do
+  // The largest first: what is made anew for the first of many is then what the same requests find later.
+  std::ranges::stable_sort(staying_, std::ranges::greater(), &Staying::bytes);
+  int64_t unseen = 0;
+  std::vector<Staying*> together;
+  for (Staying& s : staying_) {
+    if (p_.lowered.outputs[s.output].unseen) {
+      s.at = unseen;
+      unseen += (s.bytes + kAligned - 1) / kAligned * kAligned;
+      together.push_back(&s);
+      continue;
+    }
+    const Result& want = call.shapes->results[s.output];
+    const Shapes::OfBuffer& whole = call.shapes->buffers[p_.owner(buffer_of(s.output))];
+    s.memory = memories_.size();
+    memories_.push_back({{s.is_part ? whole.sizes : want.sizes, s.is_part ? whole.strides : want.strides,
+                          record::to_torch(p_.buffer(buffer_of(s.output)).type.dtype)}});
+  }
+  for (Staying* s : together) s->memory = memories_.size();
+  if (unseen > 0) memories_.push_back({{{unseen}, {1}, c10::kByte}});
+  for (const Memory& m : memories_) kinds_.push_back(m.kind);
 }
 
 /// What an allocator that had none of the memory yet does for the first requests it need not do again. False:
 /// it goes on giving other memory.
-bool RecordedCall::settle() {
+bool RecordedCall::settle(const GraphedCall& call) {
   constexpr int kTries = 8;
   for (int i = 0; i < kTries; ++i) {
-    Tensors fresh = results_->make(kinds_);
+    const Tensors fresh = results_->make(kinds_);
     bool same = true;
-    for (size_t k = 0; k < staying_.size(); ++k) {
-      void* const before = std::exchange(staying_[k].place, fresh[k].data_ptr());
-      same &= i > 0 && before == staying_[k].place;
+    for (size_t k = 0; k < memories_.size(); ++k) {
+      char* const before = std::exchange(memories_[k].place, static_cast<char*>(fresh[k].data_ptr()));
+      same &= i > 0 && before == memories_[k].place;
     }
     if (!same) continue;
-    for (size_t k = 0; k < staying_.size(); ++k) {
-      staying_[k].given = fresh[k].storage().getWeakStorageImpl();
-      staying_[k].fresh = std::move(fresh[k]);
-    }
+    for (size_t k = 0; k < memories_.size(); ++k)
+      memories_[k].given = fresh[k].storage().getWeakStorageImpl();
+    for (Staying& s : staying_) s.fresh = given_as(s, call, fresh[s.memory]);
     return true;
   }
   return false;
@@ -382,27 +396,33 @@ std::optional<std::vector<at::Tensor>> RecordedCall::make_results(const GraphedC
 }
 
 /// What the caller gets of the memory that was made for it.
-at::Tensor RecordedCall::given_as(const Staying& s, const GraphedCall& call, at::Tensor memory) {
-  if (!s.is_part) return memory;
+at::Tensor RecordedCall::given_as(const Staying& s, const GraphedCall& call, const at::Tensor& memory) const {
+  const bool is_alone = !p_.lowered.outputs[s.output].unseen;
+  if (is_alone && !s.is_part) return memory;
   const Result& want = call.shapes->results[s.output];
-  return at::empty({0}, memory.options()).set_(memory.storage(), 0, want.sizes, want.strides);
+  const auto dtype =
+      caffe2::TypeMeta::fromScalarType(record::to_torch(p_.buffer(buffer_of(s.output)).type.dtype));
+  // A view would be known to autograd as one, and the way through the dispatcher is long.
+  at::Tensor part =
+      at::detail::make_tensor<c10::TensorImpl>(c10::Storage(memory.storage()), memory.key_set(), dtype);
+  part.unsafeGetTensorImpl()->set_sizes_and_strides(want.sizes, want.strides,
+                                                    s.at / static_cast<int64_t>(dtype.itemsize()));
+  return part;
 }
 
 /// False: some of it would lie elsewhere. Whoever has its memory is told from those that only came later.
 bool RecordedCall::make_staying(const GraphedCall& call, Tensors& out) {
-  Tensors made = results_->make(kinds_);
+  const Tensors made = results_->make(kinds_);
   std::vector<size_t> moved;
-  for (size_t i = 0; i < staying_.size(); ++i) {
-    const Staying& s = staying_[i];
-    if (s.given->use_count() > 0) in_use_.push_back(s.output);
-    if (made[i].data_ptr() != s.place) moved.push_back(s.output);
+  for (const Staying& s : staying_) {
+    const Memory& memory = memories_[s.memory];
+    if (memory.given->use_count() > 0) in_use_.push_back(s.output);
+    if (made[s.memory].data_ptr() != memory.place) moved.push_back(s.output);
   }
   if (in_use_.empty()) in_use_ = std::move(moved);
   if (!in_use_.empty()) return false;
-  for (size_t i = 0; i < staying_.size(); ++i) {
-    staying_[i].given = made[i].storage().getWeakStorageImpl();
-    out[staying_[i].output] = given_as(staying_[i], call, std::move(made[i]));
-  }
+  for (size_t k = 0; k < memories_.size(); ++k) memories_[k].given = made[k].storage().getWeakStorageImpl();
+  for (const Staying& s : staying_) out[s.output] = given_as(s, call, made[s.memory]);
   return true;
 }
 

@@ -93,10 +93,17 @@ class RecordedCall {
   /// An output that the caller gets where the graphs make it.
   struct Staying {
     size_t output = 0;
-    int64_t bytes = 0;     ///< of the memory that is made for it
-    bool is_part = false;  ///< of that memory, as logits in padded rows
-    void* place = nullptr;
-    at::Tensor fresh{};                                                ///< while it is recorded
+    int64_t bytes = 0;     ///< what it takes of memory
+    bool is_part = false;  ///< of that, as logits in padded rows
+    size_t memory = 0;     ///< one of memories_
+    int64_t at = 0;        ///< its first byte there
+    at::Tensor fresh{};    ///< while it is recorded
+  };
+  /// Of one such output, or of all that nobody but a later part of the program sees: many, for each of which
+  /// an allocation would take longer than all else that the host does.
+  struct Memory {
+    device::ResultMemory::Result kind;  ///< as it is asked for
+    char* place = nullptr;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given{};  ///< to the caller of the last call
   };
   using Turn = device::Turn;
@@ -109,7 +116,8 @@ class RecordedCall {
   bool make_memory(const GraphedCall& call, device::Queue& queue, const std::vector<char>& copied,
                    const std::vector<char>& copied_out);
   void choose_staying(const GraphedCall& call, const std::vector<char>& copied_out);
-  bool settle();
+  void choose_memory(const GraphedCall& call);
+  bool settle(const GraphedCall& call);
   bool lies_elsewhere(const at::Tensor& t) const;
   int buffer_of(size_t output) const;
   bool fills_its_owner(const Shapes& shapes, int buffer) const;
@@ -121,7 +129,7 @@ class RecordedCall {
   void note_outputs();
   std::optional<Tensors> make_results(const GraphedCall& call);
   Tensors make_copies(const GraphedCall& call) const;
-  static at::Tensor given_as(const Staying& s, const GraphedCall& call, at::Tensor memory);
+  at::Tensor given_as(const Staying& s, const GraphedCall& call, const at::Tensor& memory) const;
   bool make_staying(const GraphedCall& call, Tensors& out);
   void give(const GraphedCall& call, device::Queue& queue, Tensors& out);
 
@@ -137,7 +145,8 @@ class RecordedCall {
   std::vector<char> collected_;  ///< by output: it does not lie in graphs' memory
   std::vector<Staying> staying_;
   StillPlaces still_places_;                         ///< of those
-  std::vector<device::ResultMemory::Result> kinds_;  ///< of those, as their memory is asked for
+  std::vector<Memory> memories_;                     ///< of those
+  std::vector<device::ResultMemory::Result> kinds_;  ///< of those
   std::vector<size_t> in_use_;
   std::vector<char> written_;  ///< by graph input
   std::unique_ptr<device::ResultMemory> results_;
