@@ -132,6 +132,7 @@ struct PlannedContraction {
 struct PlanOptions {
   bool fuse = true;
   int fuel = -1;  // >= 0: at most so many fusions, to bisect a bug
+  /// False: only what depends on constants alone is computed beforehand.
   bool fold_params = true;
   /// False: nothing is fused that may have work done twice, or read under other indices than it is made
   /// under. What remains needs no price to be right.

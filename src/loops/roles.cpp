@@ -268,10 +268,11 @@ std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
     found[v->id] = constant;
   };
   for (const auto& in : g.inputs)
-    set(in.value.get(), options.fold_params && in.kind != graph::InputKind::Arg);
+    set(in.value.get(),
+        in.kind == graph::InputKind::Const || (options.fold_params && in.kind == graph::InputKind::Param));
   for (const auto& n : g.nodes) {
     // An extern may be random or have effects; only what is known to do neither is folded.
-    bool constant = options.fold_params && (kind_of(n.get()) != OpKind::Extern || n->attr_or("pure", false));
+    bool constant = kind_of(n.get()) != OpKind::Extern || n->attr_or("pure", false);
     for (const Value* o : n->operands) constant &= found[o->id] != 0;
     constant &= attributes_known(*n);
     for (const auto& v : n->outputs) set(v.get(), constant && sizes_known(v->type));

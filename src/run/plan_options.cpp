@@ -42,10 +42,6 @@ loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Ch
   return options;
 }
 
-loops::PlanOptions plan_options_of_part(const Wishes& wishes) {
-  loops::PlanOptions options = options_for(wishes);
-  options.fold_params = false;
-  return options;
-}
+loops::PlanOptions plan_options_of_part(const Wishes& wishes) { return options_for(wishes); }
 
 }  // namespace bolt::run

@@ -845,3 +845,26 @@ def test_hooks_that_make_whole_what_was_expanded():
         for _ in range(3):
             torch.testing.assert_close(torch.autograd.grad([t.sum() for t in fast(x)], x), want)
             torch.testing.assert_close(torch.autograd.grad(fast(x)[0].sum(), x), torch.autograd.grad(fn(x)[0].sum(), x))
+
+
+def test_what_depends_on_constants_alone_is_computed_once():
+    """Places and weights of a resized image, forward and backward."""
+
+    def run(x):
+        return F.interpolate(x, (5, 7), mode="bilinear").sin()
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(run)
+    x = torch.randn(2, 3, 16, 19, requires_grad=True)
+
+    def step():
+        return torch.autograd.grad(compiled(x).sum(), x)[0]
+
+    for _ in range(3):
+        step()
+    before = torchbolt.stats()
+    for _ in range(3):
+        torch.testing.assert_close(step(), torch.autograd.grad(run(x).sum(), x)[0])
+    after = torchbolt.stats()
+    assert after["foldings"] == before["foldings"]
+    assert after["folded_calls"] >= before["folded_calls"] + 3
