@@ -7,6 +7,7 @@
 #include <ATen/ops/linear.h>
 
 #include <algorithm>
+#include <list>
 #include <map>
 #include <mutex>
 #include <optional>
@@ -104,17 +105,17 @@ class ProductCall {
     for (int b : step.buffers) types_.push_back(&plan.buffers[static_cast<size_t>(b)].type);
     device_ = types_.back()->device;
     driver_ = device::find(device_.kind);
-    if (!driver_->multiplies() || step.node->has_attr("way")) return;
-    if (!std::ranges::all_of(types_, [](const Type* t) { return is_known(*t); })) return;
-    std::vector<std::vector<int64_t>> lists;
-    lists.reserve(2 * types_.size());
-    std::vector<device::driver::Strided> tensors;
-    for (const Type* t : types_) {
-      lists.push_back(numbers(t->sizes));
-      lists.push_back(numbers(t->strides));
-      tensors.push_back({lists[lists.size() - 2], lists.back(), t->dtype});
-    }
-    product_ = multiplication_of(*step.node, tensors);
+    if (step.node->has_attr("way") ||
+        !std::ranges::all_of(types_, [](const Type* t) { return is_known(*t); }))
+      return;
+    std::list<std::vector<int64_t>> numbers_of;
+    auto kept = [&](const Syms& list) {
+      return std::span<const int64_t>(numbers_of.emplace_back(numbers(list)));
+    };
+    product_ = multiplication_of(plan, step, [&](int b) {
+      const Type& t = plan.buffers[static_cast<size_t>(b)].type;
+      return device::driver::Strided{kept(t.sizes), kept(t.strides), t.dtype};
+    });
   }
 
   bool is_a_question() const { return product_.has_value(); }

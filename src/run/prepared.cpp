@@ -100,15 +100,12 @@ std::shared_ptr<Shapes> Prepared::shapes(Ints sizes) const {
 
 std::optional<device::driver::Multiplication> Prepared::product_of(const PreparedStep& p,
                                                                    const Shapes& shapes) const {
-  const graph::Device device = buffer(p.step->buffers.back()).type.device;
-  if (!p.library || !device::find(device.kind)->multiplies()) return std::nullopt;
-  std::vector<device::driver::Strided> tensors;
-  for (int b : p.step->buffers) {
-    if (waits(static_cast<size_t>(b))) return std::nullopt;
+  const auto later = [&](int b) { return waits(static_cast<size_t>(b)); };
+  if (!p.library || std::ranges::any_of(p.step->buffers, later)) return std::nullopt;
+  return multiplication_of(plan, *p.step, [&](int b) {
     const Shapes::OfBuffer& shape = shapes.buffers[static_cast<size_t>(b)];
-    tensors.push_back({shape.sizes, shape.strides, buffer(b).type.dtype});
-  }
-  return multiplication_of(*p.step->node, tensors);
+    return device::driver::Strided{shape.sizes, shape.strides, buffer(b).type.dtype};
+  });
 }
 
 Ints Prepared::shaping_values(Ints values) const {

@@ -14,8 +14,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <numeric>
 #include <optional>
+
+#include "device/device.h"
 
 namespace bolt::run {
 
@@ -31,9 +34,6 @@ at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef 
       .options(first.options())
       .make_tensor();
 }
-
-/// ATen has them where a library of the device does.
-bool has_wide_products(const at::Tensor& operand) { return operand.is_cuda(); }
 
 /// All of them as one [weights, N, K] over their memory.
 std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& weights) {
@@ -78,9 +78,14 @@ std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<co
 
 }  // namespace
 
-std::optional<Multiplication> multiplication_of(const graph::Node& node, std::span<const Strided> tensors) {
-  auto m = in_usual_way(node, tensors);
-  if (m) m->way = static_cast<int>(node.attr_or<int64_t>("way", 0));
+std::optional<Multiplication> multiplication_of(const loops::Plan& plan, const loops::Step& step,
+                                                const std::function<Strided(int)>& lying) {
+  const graph::Device on = plan.buffers[static_cast<size_t>(step.buffers.back())].type.device;
+  if (!device::find(on.kind)->multiplies()) return std::nullopt;
+  std::vector<Strided> tensors;
+  std::ranges::transform(step.buffers, std::back_inserter(tensors), lying);
+  auto m = in_usual_way(*step.node, tensors);
+  if (m) m->way = static_cast<int>(step.node->attr_or<int64_t>("way", 0));
   return m;
 }
 
@@ -106,7 +111,8 @@ at::Tensor joined(const std::vector<at::Tensor>& weights) {
 }
 
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
-  if (!has_wide_products(a)) return at::matmul(a.to(at::kFloat), b.to(at::kFloat));
+  // Of halves with a wide result ATen has products where a library of the device does.
+  if (!a.is_cuda()) return at::matmul(a.to(at::kFloat), b.to(at::kFloat));
   if (b.dim() == 3) return at::bmm(a, b, at::kFloat);
   std::vector<int64_t> sizes = a.sizes().vec();
   sizes.pop_back();
@@ -116,17 +122,12 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
 }
 
 bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out) {
-  if (a.scalar_type() != b.scalar_type() || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0)
+  if (a.scalar_type() != out.scalar_type() || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0)
     return false;
-  const bool wide = a.scalar_type() != out.scalar_type();
-  if (wide && (!has_wide_products(a) || bias.defined())) return false;
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
   at::Tensor to = out;
-  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0) && !bias.defined()) {
-    if (wide)
-      at::bmm_out(to, a, b, out.scalar_type());
-    else
-      at::bmm_out(to, a, b);
+  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0)) {
+    at::bmm_out(to, a, b);
     return true;
   }
   if (b.dim() != 2) return false;
@@ -135,8 +136,6 @@ bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bi
   const at::Tensor flat = a.reshape({rows, b.size(0)});
   if (bias.defined())
     at::addmm_out(to, bias, flat, b);
-  else if (wide)
-    at::mm_out(to, flat, b, out.scalar_type());
   else
     at::mm_out(to, flat, b);
   return true;

@@ -10,20 +10,22 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
 
 #include "device/driver/multiplication.h"
-#include "graph/ir.h"
+#include "loops/plan.h"
 
 namespace bolt::run {
 
-/// A library step as one multiplication of matrices, of `tensors`: its operands, then its result. Of several
+/// A library step as one multiplication of matrices; `lying` tells of a buffer how it lies. Of several
 /// weights how far one lies behind the other is told by who knows where they lie (distance_of). Nothing: it
-/// is none, and ATen computes it.
+/// is none, or the device has no library that is called directly, and ATen computes it.
 std::optional<device::driver::Multiplication> multiplication_of(
-    const graph::Node& node, std::span<const device::driver::Strided> tensors);
+    const loops::Plan& plan, const loops::Step& step,
+    const std::function<device::driver::Strided(int buffer)>& lying);
 /// In elements of so many bytes. Nothing: they lie at different distances, or in the opposite order, which
 /// libraries cannot be told.
 std::optional<int64_t> distance_of(std::span<void* const> weights, int64_t element_bytes);
@@ -35,8 +37,9 @@ at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weigh
 /// a @ b of halves, in float32: the sums that at::matmul rounds.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
 
-/// a @ b + bias, as at::linear and at::matmul have it, into memory that is there. `bias` may be undefined; a
-/// float32 result of halves has none. False: there is no such call for these operands.
+/// a @ b + bias, as at::linear and at::matmul have it, into contiguous memory that is there: what a device
+/// has no library for that is called directly, and what is asked of ATen all the same. `bias` may be
+/// undefined. False: there is no such call for these operands.
 bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out);
 
 /// [N + M + ..., K] of weights [N, K], [M, K], ...: over their memory, which it does not hold, where they lie
