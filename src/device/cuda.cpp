@@ -106,7 +106,7 @@ class CudaQueue final : public Queue {
 /// A multiplication that is ready to be launched, and where.
 struct ReadyProduct {
   driver::MatrixLibrary* library;
-  driver::MatrixLibrary::Ready* ready;  // null: it is ATen's
+  std::shared_ptr<driver::MatrixLibrary::Ready> ready;  // null: it is ATen's
   driver::MatrixLibrary::Places places;
 };
 

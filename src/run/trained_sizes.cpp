@@ -12,8 +12,6 @@ namespace bolt::run {
 
 namespace {
 
-constexpr size_t kMostSets = 1024;  // remembered; a data set has so many lengths, seldom more
-
 std::string text_of(const autograd::Joint& joint, const Ints& values) {
   std::string text;
   for (size_t i = 0; i < values.size(); ++i)
@@ -60,15 +58,14 @@ Ints TrainedSizes::key_of(const Ints& joint_values) const {
 
 std::shared_ptr<const TrainedSizes::Set> TrainedSizes::of(const Ints& values) const {
   const Ints of_joint = joint_values(values);
-  Ints key = key_of(of_joint);
+  const Ints key = key_of(of_joint);
   {
     const std::lock_guard lock(mutex_);
-    if (const auto at = sets_.find(key); at != sets_.end()) return at->second;
+    if (const auto* known = sets_.find(key)) return *known;
   }
   auto set = made(values, of_joint);
   const std::lock_guard lock(mutex_);
-  if (sets_.size() >= kMostSets) sets_.clear();
-  return sets_.try_emplace(std::move(key), std::move(set)).first->second;
+  return sets_.put(key, std::move(set));
 }
 
 std::shared_ptr<const TrainedSizes::Set> TrainedSizes::made(const Ints& values,

@@ -20,6 +20,7 @@
 #include "autograd/joint.h"
 #include "lower/sizes.h"
 #include "run/evaluate.h"
+#include "support/bounded_map.h"
 
 namespace bolt::run {
 
@@ -83,7 +84,8 @@ class TrainedSizes {
   const Parts p_;
   const SymbolTable region_;  ///< whose values a call has
   mutable std::mutex mutex_;
-  mutable std::map<Ints, std::shared_ptr<const Set>> sets_;
+  /// A data set has so many lengths, seldom more.
+  mutable BoundedMap<std::map<Ints, std::shared_ptr<const Set>>, 1024> sets_;
 };
 
 }  // namespace bolt::run

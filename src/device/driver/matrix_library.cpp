@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "support/bounded_map.h"
+
 namespace bolt::device::driver {
 
 namespace {
@@ -156,12 +158,11 @@ class Lt final : public MatrixLibrary {
  public:
   explicit Lt(Handle handle) : handle_(handle) {}
 
-  Ready* find(const Multiplication& m, const Places& places, Allowed allowed) override {
+  std::shared_ptr<Ready> find(const Multiplication& m, const Places& places, Allowed allowed) override {
     const Key key = key_of(m, places, allowed);
     const std::lock_guard lock(mutex_);
-    const auto [at, fresh] = known_.try_emplace(key);
-    if (fresh) at->second = make(m, places, allowed);
-    return at->second.get();
+    const auto* known = known_.find(key);
+    return known ? *known : known_.put(key, make(m, places, allowed));
   }
 
   int ways(Ready& ready) override {
@@ -209,13 +210,13 @@ class Lt final : public MatrixLibrary {
     return made;
   }
 
-  std::unique_ptr<Ready> make(const Multiplication& m, const Places& p, Allowed allowed) const {
+  std::shared_ptr<Ready> make(const Multiplication& m, const Places& p, Allowed allowed) const {
     const Library& l = library();
     const auto type = type_of(m.operands), result_type = type_of(m.result_type);
     const bool is_wide = m.operands != m.result_type;
     if (!type || !result_type || (is_wide && (m.result_type != DType::F32 || m.has_bias))) return nullptr;
     if (m.result.by_columns || m.batch > INT32_MAX) return nullptr;
-    auto made = std::make_unique<Ready>();
+    auto made = std::make_shared<Ready>();
     const int compute = allowed.short_float32 && m.operands == DType::F32 ? kComputeTf32 : kCompute32;
     if (l.cublasLtMatmulDescCreate(&made->description, compute, kFloat32) != kDone) return nullptr;
     auto set = [&](int attribute, int value) {
@@ -272,7 +273,8 @@ class Lt final : public MatrixLibrary {
 
   const Handle handle_;
   std::mutex mutex_;
-  std::unordered_map<Key, std::unique_ptr<Ready>, HashOfKey> known_;  // null: there is no way
+  BoundedMap<std::unordered_map<Key, std::shared_ptr<Ready>, HashOfKey>, 4096>
+      known_;  // null: there is no way
 };
 
 }  // namespace

@@ -31,8 +31,9 @@ class BOLT_API MatrixLibrary {
   /// Of the device whose primary context this is. Null: there is none.
   static MatrixLibrary* of(int ordinal, CUcontext context);
 
-  /// For memory that is as aligned as these places. Null: the library has no way. Stays valid.
-  virtual Ready* find(const Multiplication& m, const Places& places, Allowed allowed) = 0;
+  /// For memory that is as aligned as these places. Null: the library has no way. The ones asked for last are
+  /// remembered, a few thousand.
+  virtual std::shared_ptr<Ready> find(const Multiplication& m, const Places& places, Allowed allowed) = 0;
   /// How many ways there are, at most a few.
   virtual int ways(Ready& ready) = 0;
   /// Memory beside the operands, at a multiple of 256 bytes.
