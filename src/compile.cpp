@@ -19,10 +19,8 @@
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
 #include "device/device.h"
-#include "record/recorder.h"
 #include "record/text.h"
 #include "run/finish.h"
-#include "run/found_sizes.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
 #include "run/make_differentiated.h"
@@ -50,9 +48,9 @@ class RegionCompilation {
       settle(r_, sizes_, "the backend is somebody else's");
       return finished(other(r_, sizes_.open()), r_, sizes_);
     }
-    if (r_.road == run::Road::replay) return replayed("the backend is eager", false);
+    if (r_.road == run::Road::replay) return replayed("the backend is eager");
     if (const std::string why = r_.obstacle.empty() ? device::why_not(r_.tape) : r_.obstacle; !why.empty())
-      return replayed(why, true);
+      return given_up(why);
     if (!found_.needs_gradients(sizes_)) return compiled(false);
     return autograd::has_gradients(r_.tape) ? whole_step() : differentiated();
   }
@@ -66,12 +64,12 @@ class RegionCompilation {
       sizes_ = over_inputs.anew({});
       return timed(make_differentiated(r_, over_inputs, sizes_, stages), stages);
     } catch (const run::FloatDiffers& why) {
-      return replayed(why.what(), false);
+      return replayed(why.what());
     } catch (const SizeDemand& demand) {
-      return replayed(demand.what(), true);
+      return given_up(demand.what());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
-      return replayed(error.what(), true);
+      return given_up(error.what());
     }
   }
 
@@ -80,18 +78,18 @@ class RegionCompilation {
   Made whole_step() {
     for (const SymbolRow& s : sizes_.open())  // numbers may differ: none that is differentiated rests on one
       if (s.from != SymbolRow::From::number)
-        return replayed("gradients are needed, and sizes differ between calls", false);
+        return replayed("gradients are needed, and sizes differ between calls");
     run::StepOf step;
     try {
       step = begin_step(r_, sizes_);
     } catch (const autograd::NotFollowed& error) {
       found_.end_if_any(sizes_, error.what());
       if (r_.may_end_before_backward) throw EndsBeforeBackward(error.what());
-      return replayed(error.what(), true);
+      return given_up(error.what());
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::Unsupported) throw;
-      const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants), false);
-      return cuts.places.empty() ? replayed(error.what(), true) : differentiated();
+      const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants));
+      return cuts.places.empty() ? given_up(error.what()) : differentiated();
     }
     return step(compiled(true));
   }
@@ -106,10 +104,10 @@ class RegionCompilation {
         if (sizes_.solve(demand, where)) continue;
         found_.end_if_any(sizes_, where);
         if (!sizes_.asks_early(demand)) throw;
-        return replayed("a random number would have to be known when compiling: " + where, true);
+        return given_up("a random number would have to be known when compiling: " + where);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Unsupported) throw;
-        return replayed(error.what(), true);
+        return given_up(error.what());
       }
     }
   }
@@ -122,10 +120,11 @@ class RegionCompilation {
     return run::make_region(std::move(lowered), r_, sizes_, is_step, stages);
   }
 
-  Made replayed(const std::string& why, bool fallback) {
+  Made replayed(const std::string& why) {
     found_.end_if_any(sizes_, why);
-    return finished(make_replayed(r_, sizes_, why, fallback), r_, sizes_);
+    return finished(make_replayed(r_, sizes_, why), r_, sizes_);
   }
+  Made given_up(const std::string& why) { return run::given_up(replayed(why), r_.name); }
 
   Made timed(Made region, Stages& stages) {
     region->facts.stage_seconds = std::move(stages.seconds);

@@ -18,8 +18,8 @@ using record::TensorInfo;
 
 class Cutting {
  public:
-  Cutting(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own, bool joins)
-      : run_(run), wanted_(wanted), joins_(joins), leads_(run.entries.size()) {
+  Cutting(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own)
+      : run_(run), wanted_(wanted), leads_(run.entries.size()) {
     find_differentiable();
     auto add = [&](TensorId id) {
       if (is_input(id) ? rewritten_.contains(storage(id)) : is_differentiable(id)) results_.insert(id);
@@ -30,7 +30,7 @@ class Cutting {
       if (!own.contains(info(id).input)) add(id);
   }
 
-  Cuts cuts() {
+  Cuts cuts(bool joins) {
     const size_t passed = behind_passes();
     if (passed == 0 && results_.size() < 2) return {};
     find_leading();
@@ -42,7 +42,7 @@ class Cutting {
     for (TensorId id : results_) {
       const auto span = span_of(id);
       if (!span || span->first <= begin) continue;
-      if (joins_ && passed == 0 && may_be_inner(id))
+      if (joins && passed == 0 && may_be_inner(id))
         all.inner.insert(id);
       else
         spans.push_back(*span);
@@ -187,7 +187,6 @@ class Cutting {
 
   const Tape& run_;
   const std::vector<TensorId>& wanted_;
-  const bool joins_;
   std::unordered_set<int> written_;       ///< storages, by entries that autograd follows
   std::unordered_set<int> rewritten_;     ///< those of them that have another history behind such an entry
   std::unordered_set<TensorId> results_;  ///< that are made inside, or rewritten, and differentiable
@@ -196,8 +195,12 @@ class Cutting {
 
 }  // namespace
 
-Cuts cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own, bool joins) {
-  return Cutting(run, wanted, own, joins).cuts();
+Cuts cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own) {
+  return Cutting(run, wanted, own).cuts(/*joins=*/false);
+}
+
+Cuts fewest_cuts(const Tape& run, const std::vector<TensorId>& wanted, const std::set<int>& own) {
+  return Cutting(run, wanted, own).cuts(/*joins=*/true);
 }
 
 }  // namespace bolt::autograd

@@ -28,8 +28,10 @@ struct Cuts {
 };
 
 /// `own`: inputs, by their index, that are none of the caller's. What is written to others, so that they have
-/// a history afterwards, is a result. `joins`: results that can be inner ones are.
-Cuts cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted, const std::set<int>& own,
-          bool joins);
+/// a history afterwards, is a result.
+Cuts cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted, const std::set<int>& own);
+/// Where results that can be inner ones are.
+Cuts fewest_cuts(const record::Tape& run, const std::vector<record::TensorId>& wanted,
+                 const std::set<int>& own);
 
 }  // namespace bolt::autograd

@@ -27,14 +27,16 @@ void settle(Recorded& recorded, lower::Sizes& sizes, const std::string& why) {
   lower::settle(recorded.tape, recorded.wanted, recorded.for_lowering(), recorded.number_sizes, why, sizes);
 }
 
-std::shared_ptr<Runnable> make_replayed(Recorded& recorded, lower::Sizes& sizes, const std::string& why,
-                                        bool fallback) {
+std::shared_ptr<Runnable> make_replayed(Recorded& recorded, lower::Sizes& sizes, const std::string& why) {
   settle(recorded, sizes, why);
-  auto region = std::make_shared<Replayed>(std::move(recorded.tape), std::move(recorded.wanted), why,
-                                           std::move(recorded.constants), sizes.open());
-  region->facts.fallback = fallback;
-  if (fallback) log("perf_hints", recorded.name + ": a region runs eager's operators, because " + why);
-  return region;
+  return std::make_shared<Replayed>(std::move(recorded.tape), std::move(recorded.wanted), why,
+                                    std::move(recorded.constants), sizes.open());
+}
+
+std::shared_ptr<Runnable> given_up(std::shared_ptr<Runnable> replayed, const std::string& name) {
+  replayed->facts.fallback = true;
+  log("perf_hints", name + ": a region runs eager's operators, because " + replayed->facts.why_replayed);
+  return replayed;
 }
 
 std::shared_ptr<Runnable> finished(std::shared_ptr<Runnable> region, const Recorded& recorded,

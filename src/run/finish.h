@@ -15,9 +15,10 @@ namespace bolt::run {
 /// lower::settle, of a recording that is not compiled.
 void settle(Recorded& recorded, lower::Sizes& sizes, const std::string& why);
 
-/// Takes the recording. `fallback`: it was to be compiled.
-std::shared_ptr<Runnable> make_replayed(Recorded& recorded, lower::Sizes& sizes, const std::string& why,
-                                        bool fallback);
+/// Takes the recording.
+std::shared_ptr<Runnable> make_replayed(Recorded& recorded, lower::Sizes& sizes, const std::string& why);
+/// A replayed region that was to be compiled: it counts as one that eager has to run, and users are told.
+std::shared_ptr<Runnable> given_up(std::shared_ptr<Runnable> replayed, const std::string& name);
 
 /// `sizes`: as they are when nothing more is decided.
 std::shared_ptr<Runnable> finished(std::shared_ptr<Runnable> region, const Recorded& recorded,

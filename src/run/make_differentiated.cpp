@@ -108,14 +108,14 @@ Made joined(const Recorded& r, const record::Tape& tape, lower::OverInputs& over
             Stages& stages) {
   check_order_of_collectives(r, tape);
   const std::set<int> own = made_of_numbers(r.constants);
-  const autograd::Cuts fewest = autograd::cuts(tape, r.wanted, own, true);
+  const autograd::Cuts fewest = autograd::fewest_cuts(tape, r.wanted, own);
   try {
     return cut(r, tape, fewest, over_inputs, sizes, stages);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::Unsupported || fewest.inner.empty()) throw;
     log("perf_hints",
         r.name + ": is cut between results that are made of each other, because " + error.what());
-    return cut(r, tape, autograd::cuts(tape, r.wanted, own, false), over_inputs, sizes, stages);
+    return cut(r, tape, autograd::cuts(tape, r.wanted, own), over_inputs, sizes, stages);
   }
 }
 
