@@ -12,6 +12,7 @@
 #include "python/archive.h"
 #include "session/compile_entry.h"
 #include "session/exceptions.h"
+#include "session/failures.h"
 #include "support/error.h"
 #include "support/stats.h"
 
@@ -93,8 +94,8 @@ std::string tape_text(const CallEntry& entry) {
     const record::ReadTape read = record::parse_tape(text);
     again = record::print(read.tape, read.context);
   } catch (const Error& error) {
-    throw Error(ErrorKind::User,
-                std::string("an operator is given what no text can hold (") + error.what() + ")");
+    throw Error(ErrorKind::User, std::string("an operator is given what no text can hold (") + error.what() +
+                                     "); call it in a function that is not compiled (torchbolt.disable)");
   }
   if (again != text) throw Error(ErrorKind::User, "an operator is given what a text does not hold exactly");
   return text;
@@ -158,9 +159,11 @@ void prepare(const CallEntry& entry, const std::vector<PyRef>& weights) {
 // ---- entries
 
 void write_entry(ArchiveWriter& out, const CallEntry& entry, const Weights& weights) {
-  if (!entry.region) throw Error(ErrorKind::User, "a region is still being compiled");
+  if (!entry.region) throw Error(ErrorKind::User, "a region is still being compiled; save it later");
   if (!entry.generators.empty())
-    throw Error(ErrorKind::User, "a region draws from a torch.Generator of the program's");
+    throw Error(ErrorKind::User,
+                "a region draws from a torch.Generator, which another process lacks; "
+                "let it draw from torch's own");
   entry.guards->write(out);
   observe::write_recipe(out, entry.recipe);
   for (uint64_t bits : {entry.after.flags, entry.after.types, entry.after.modes})
@@ -278,11 +281,11 @@ int64_t take_over(Site& into, Site& read) {
 
 /// `what()`; null with an exception of torchbolt/exc.py where it throws.
 template <class What>
-PyObject* or_exception(const What& what) {
+PyObject* or_exception(Callable* self, const char* doing, const What& what) {
   try {
     return what();
   } catch (const std::exception& error) {
-    set_exception("ArtifactError", error.what());
+    set_exception("ArtifactError", name_of(self) + " cannot be " + doing + ": " + error.what());
     return nullptr;
   }
 }
@@ -291,15 +294,16 @@ PyObject* or_exception(const What& what) {
 
 PyObject* save(Callable* self, PyObject* weights) {
   if (!PyList_Check(weights)) return PyErr_SetString(PyExc_TypeError, "weights are a list"), nullptr;
-  return or_exception([&] {
+  return or_exception(self, "saved", [&] {
     const auto settled = [&](Site& site) {
       for (const auto& entry : std::vector(site.entries))
-        if (!settle(self, site, entry)) throw Error(ErrorKind::User, "a compilation failed");
+        if (!settle(self, site, entry))
+          throw Error(ErrorKind::User, "a region could not be compiled; torchbolt.explain() says why");
     };
     if (self->options->backend || self->options->road != run::Road::compile)
-      throw Error(ErrorKind::User, "what another backend compiled cannot be saved");
+      throw Error(ErrorKind::User, "another backend compiled it, and only Torchbolt's own writes");
     if (self->options->guard_filter)
-      throw Error(ErrorKind::User, "which guards are kept is said by a function (guard_filter_fn)");
+      throw Error(ErrorKind::User, "a function chose its guards; compile it without guard_filter_fn");
     settled(self->state->start);
     Sites sites(self->state->sites.begin(), self->state->sites.end());
     for (const auto& [place, site] : sites) settled(*site);
@@ -316,7 +320,7 @@ PyObject* save(Callable* self, PyObject* weights) {
 }
 
 PyObject* restore(Callable* self, PyObject* const* lists) {
-  return or_exception([&] {
+  return or_exception(self, "loaded", [&] {
     ArchiveReader in(lists[0], lists[1], lists[2]);
     std::vector<std::shared_ptr<Site>> read = {std::make_shared<Site>()};
     std::vector<std::vector<ReadEntry>> entries(1);
