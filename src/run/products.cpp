@@ -126,7 +126,7 @@ bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bi
     return false;
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
   at::Tensor to = out;
-  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0)) {
+  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0) && !bias.defined()) {
     at::bmm_out(to, a, b);
     return true;
   }
