@@ -37,6 +37,8 @@ struct ShownOver {
 /// Over the memory of view_base(v), or else of the nearest value between them that has memory of its own:
 /// where `strides`, by value id, are not empty. Nothing where a copy is needed.
 std::optional<ShownOver> shown_over(const graph::Value* v, const std::vector<Syms>& strides);
+/// Is so little of the memory nobody's that it may be kept for the part? Both in elements.
+inline bool is_most_of(int64_t part, int64_t memory) { return 8 * memory <= 9 * part; }
 /// What nobody sees may stay in the memory of a call's result that it is little less than: logits of an odd
 /// length in padded rows. `v` over that result; nothing where it needs memory of its own.
 std::optional<StridedView> part_of_result(const graph::Output& output, const std::vector<Syms>& strides);

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 
+#include "loops/roles.h"
 #include "record/convert.h"
 
 namespace bolt::run {
@@ -136,7 +137,7 @@ bool RecordedCall::is_most_of_its_owner(const Shapes& shapes, int buffer) const 
   auto elements = [&](int b) { return c10::multiply_integers(shapes.buffers[b].sizes); };
   const Shapes::OfBuffer& whole = shapes.buffers[owner];
   return shapes.buffers[buffer].offset == 0 && p_.buffer(buffer).type.dtype == p_.buffer(owner).type.dtype &&
-         8 * elements(owner) <= 9 * elements(buffer) &&
+         loops::is_most_of(elements(buffer), elements(owner)) &&
          record::elements_fill_memory(whole.sizes, whole.strides);
 }
 
@@ -181,13 +182,13 @@ void RecordedCall::choose_memory(const GraphedCall& call) {
     }
     const Result& want = call.shapes->results[s.output];
     const Shapes::OfBuffer& whole = call.shapes->buffers[p_.owner(buffer_of(s.output))];
-    s.memory = memories_.size();
-    memories_.push_back({{s.is_part ? whole.sizes : want.sizes, s.is_part ? whole.strides : want.strides,
-                          record::to_torch(p_.buffer(buffer_of(s.output)).type.dtype)}});
+    s.memory = kinds_.size();
+    kinds_.push_back({s.is_part ? whole.sizes : want.sizes, s.is_part ? whole.strides : want.strides,
+                      record::to_torch(p_.buffer(buffer_of(s.output)).type.dtype)});
   }
-  for (Staying* s : together) s->memory = memories_.size();
-  if (unseen > 0) memories_.push_back({{{unseen}, {1}, c10::kByte}});
-  for (const Memory& m : memories_) kinds_.push_back(m.kind);
+  for (Staying* s : together) s->memory = kinds_.size();
+  if (unseen > 0) kinds_.push_back({{unseen}, {1}, c10::kByte});
+  memories_.resize(kinds_.size());
 }
 
 /// What an allocator that had none of the memory yet does for the first requests it need not do again. False:

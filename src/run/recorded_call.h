@@ -102,7 +102,6 @@ class RecordedCall {
   /// Of one such output, or of all that nobody but a later part of the program sees: many, for each of which
   /// an allocation would take longer than all else that the host does.
   struct Memory {
-    device::ResultMemory::Result kind;  ///< as it is asked for
     char* place = nullptr;
     std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> given{};  ///< to the caller of the last call
   };
@@ -146,7 +145,7 @@ class RecordedCall {
   std::vector<Staying> staying_;
   StillPlaces still_places_;                         ///< of those
   std::vector<Memory> memories_;                     ///< of those
-  std::vector<device::ResultMemory::Result> kinds_;  ///< of those
+  std::vector<device::ResultMemory::Result> kinds_;  ///< as each of them is asked for
   std::vector<size_t> in_use_;
   std::vector<char> written_;  ///< by graph input
   std::unique_ptr<device::ResultMemory> results_;
