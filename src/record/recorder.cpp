@@ -9,6 +9,7 @@
 #include <torch/library.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "device/host/host.h"
 #include "guard/transforms.h"
@@ -292,8 +293,26 @@ Entry Recorder::begin_entry(const c10::OperatorHandle& op, const OperatorFacts& 
     const bool itself = i == begin && facts.turns;
     take(stack[i], itself ? Use::itself : Use::value, index, entry.args[i - begin]);
   }
+  if (entry.grad_mode && !kept_casts_.empty()) follow_kept_casts(entry);
   if (!symbols.empty()) give_symbols(entry, std::move(symbols));
   return entry;
+}
+
+/// What a cast that autocast keeps gives has a gradient even where it was made for an operator that has none.
+/// It counts as made without one (run_asking), until somebody reads it who wants one.
+void Recorder::note_kept_cast(const Entry& cast) {
+  for_each_tensor(cast.results, [&](TensorId id) {
+    bool& requires_grad = tape_.tensors[static_cast<size_t>(id)].requires_grad;
+    if (std::exchange(requires_grad, false)) kept_casts_.push_back(id);
+  });
+}
+void Recorder::follow_kept_casts(const Entry& reader) {
+  for_each_tensor(reader.args, [&](TensorId id) {
+    if (std::erase(kept_casts_, id) == 0) return;
+    TensorInfo& cast = tape_.tensors[static_cast<size_t>(id)];
+    cast.requires_grad = true;
+    if (cast.producer >= 0) tape_.entries[static_cast<size_t>(cast.producer)].grad_mode = true;
+  });
 }
 
 /// Numbers among the arguments are these expressions, or elements of tensors.
@@ -418,6 +437,7 @@ void Recorder::add_entry(const c10::OperatorHandle& op, const OperatorFacts& fac
   entry.results = tape_.args->take(facts.returns);
   for (size_t i = 0; i < facts.returns; ++i)
     take((*stack)[stack->size() - facts.returns + i], Use::result, index, entry.results[i]);
+  if (grad_mode_ == false && c10::GradMode::is_enabled()) note_kept_cast(entry);
   if (!facts.ordinary) after_call(entry, given);
   if (has_data_sizes_ || finds_sizes) note_data_sizes(entry);
   tape_.entries.push_back(std::move(entry));

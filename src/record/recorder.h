@@ -177,6 +177,8 @@ class Recorder {
                  torch::jit::Stack* stack, Symbols symbols, bool finds_sizes);
   Entry begin_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, const torch::jit::Stack& stack,
                     Symbols symbols);
+  void note_kept_cast(const Entry& cast);
+  void follow_kept_casts(const Entry& reader);
   void give_symbols(Entry& entry, Symbols symbols);
   torch::jit::Stack before_call(Entry& entry, const torch::jit::Stack& stack);
   void after_call(Entry& entry, const torch::jit::Stack& given);
@@ -236,8 +238,9 @@ class Recorder {
   };
   std::vector<SizeOfData> sizes_of_data_;
   bool transformed_ = false;
-  std::optional<bool> grad_mode_;  ///< around an operator that autocast takes apart
-  size_t outer_levels_;            ///< of torch.func's transforms, when the recording began
+  std::optional<bool> grad_mode_;     ///< around an operator that autocast takes apart
+  std::vector<TensorId> kept_casts_;  ///< that nobody has read who wants gradients
+  size_t outer_levels_;               ///< of torch.func's transforms, when the recording began
   bool stopped_ = false, paused_ = false, met_operator_ = false, news_ = false;
   static constexpr size_t kMostEntries = 20000;
   bool running_ = false;

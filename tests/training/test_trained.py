@@ -508,6 +508,28 @@ def test_autocast_inside_and_outside():
         torch.testing.assert_close(got[1:], results[0][1:], rtol=2e-2, atol=2e-2)
 
 
+def test_weights_that_autocast_casts_without_gradients_first():
+    """Autocast keeps a weight's cast, and casts so that it has a gradient, whoever asked for it first."""
+    first, second = nn.Linear(8, 8), nn.Linear(8, 4)
+
+    def f(x):
+        with torch.no_grad():
+            y = first(x).relu()
+        return second(first(x + y))
+
+    fast, check = compiled_whole(f)
+    parameters = [*first.parameters(), *second.parameters()]
+    for _ in range(3):
+        x = leaf(5, 8)
+        got, want = [], []
+        for fn, gradients in ((fast, got), (f, want)):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                out = fn(x)
+            gradients += torch.autograd.grad(out.float().square().sum(), [x, *parameters])
+        torch.testing.assert_close(got, want, rtol=2e-2, atol=2e-2)
+    check()
+
+
 def test_checkpoint_around_and_within():
     from torch.utils.checkpoint import checkpoint
 
