@@ -50,7 +50,8 @@ struct DeviceFacts {
   bool pads_channels;
   /// The bias of a convolution is added by a pass of its own.
   bool adds_bias_apart;
-  /// Products of half precision are slow where rows do not begin at multiples of 16 bytes.
+  /// Products of half precision are slow where rows do not begin at multiples of 16 bytes, and masks of
+  /// attention are copied. See aligned_row.
   bool needs_aligned_rows;
   /// Convolutions read channels that lie next to each other, and turn other images round.
   bool likes_channels_last;
@@ -65,6 +66,12 @@ struct DeviceFacts {
 };
 
 BOLT_API const DeviceFacts& facts_of(Device device);
+
+/// The length of rows of so many elements where each begins at a multiple of what is read at once.
+constexpr int64_t kAlignedElements = 8;
+constexpr int64_t aligned_row(int64_t elements) {
+  return (elements + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
+}
 
 /// Does the host itself compute there? Numbers may lie there whatever else an operator is given, as in eager.
 inline bool is_processor(Device device) { return device.kind == DeviceKind::CPU; }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/device_facts.h"
 #include "loops/again.h"
 #include "loops/index_number.h"
 #include "support/error.h"
@@ -89,6 +90,8 @@ class Assigner {
     // What is scattered into lies as the result does, whose memory it is. Of several the last decides.
     for (auto n = g_.nodes.rbegin(); n != g_.nodes.rend(); ++n)
       if (kind_of(n->get()) == OpKind::Scatter) want_base(**n);
+    for (const auto& n : g_.nodes)
+      if (n->op == Op::sdpa && n->operands.size() > 3) want_mask(n->operands[3]);
     // Values themselves before views of them, and what has to be copied before views of the copy: then the
     // views know what is there.
     for (const Value* v : operands)
@@ -111,6 +114,43 @@ class Assigner {
     if (f_.strides[out->id].empty()) f_.strides[out->id] = layout(out);
     f_.strides[base->id] = f_.strides[out->id];
     want(base);
+  }
+
+  // A library reads masks in rows. Of what lies otherwise, as a bias that was gathered from a table does, it
+  // makes a copy in each call, and so it does of rows that begin between two accesses.
+
+  static bool reads_aligned_rows(const graph::Type& mask) {
+    return is_float(mask.dtype) && mask.sizes.back().is_const() &&
+           graph::facts_of(mask.device).needs_aligned_rows;
+  }
+  /// What is not there yet is laid in such rows, what is there is copied where it is looked at as something
+  /// else. Of what is expanded the inner part is enough.
+  void want_mask(const Value* mask) {
+    while (mask->def && mask->def->op == Op::expand) mask = mask->def->operands[0];
+    const graph::Type& type = mask->type;
+    if (type.rank() < 2 || is_there(mask)) return;
+    const Value* base = view_base(mask);
+    const auto view = over_base(mask, is_there(base) ? f_.strides[base->id] : layout(base));
+    const bool aligned = reads_aligned_rows(type);
+    if (view && has_rows(type, view->strides, aligned)) return;
+    Syms& strides = f_.strides[mask->id];
+    strides = graph::contiguous_strides(type.sizes);
+    if (aligned) {
+      graph::Type wider = type;
+      wider.sizes.back() = graph::aligned_row(type.sizes.back().value());
+      strides = graph::contiguous_strides(wider.sizes);
+    }
+    want(mask);
+  }
+  static bool has_rows(const graph::Type& type, const Syms& strides, bool aligned) {
+    for (int i = 0; i < type.rank(); ++i) {
+      if (type.sizes[i].is_const(1)) continue;
+      const bool is_row = i + 1 == type.rank();
+      if (is_row ? !strides[i].is_const(1)
+                 : aligned && !(strides[i].is_const() && strides[i].value() % graph::kAlignedElements == 0))
+        return false;
+    }
+    return true;
   }
 
   /// As the recorded run had it when that is dense (channels-last stays so), else row-major.

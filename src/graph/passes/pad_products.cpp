@@ -21,13 +21,8 @@
 namespace bolt::graph {
 namespace {
 
-constexpr int64_t kAlignedElements = 8;  // of 2 bytes
-constexpr int64_t kManyRows = 4096;      // of an unknown number
+constexpr int64_t kManyRows = 4096;  // of an unknown number
 constexpr double kBytesPerNanosecond = 2000;
-
-int64_t rounded_up(int64_t size) {
-  return (size + kAlignedElements - 1) / kAlignedElements * kAlignedElements;
-}
 
 /// What the library reaches where rows are so far from each other, in operations a nanosecond.
 double speed_with_rows_of(int64_t length) {
@@ -87,7 +82,8 @@ class Padding {
   Padding(Graph& g, Padded& made) : g_(g), made_(made) {}
 
   Value* of(Node* node, const MatrixProduct& p) {
-    const int64_t m = is_transposed(p.left) ? rounded_up(p.m) : p.m, k = rounded_up(p.k), n = rounded_up(p.n);
+    const int64_t m = is_transposed(p.left) ? aligned_row(p.m) : p.m, k = aligned_row(p.k),
+                  n = aligned_row(p.n);
     const Maker maker(g_, node);
     std::vector<Value*> operands = {
         padded(maker, p.left, {m - p.m, k - p.k}),
