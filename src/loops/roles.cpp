@@ -193,9 +193,9 @@ class Assigner {
     return !over_base(v, memory) && over_base(v->def->operands[0], memory);
   }
   void want_view(const Value* v) {
+    if (shown_over(v, f_.strides)) return;
     const Value* base = view_base(v);
-    if (!is_there(base) && over_base(v, layout(base))) return want(base);
-    if (!shown_over(v, f_.strides)) want(v);
+    want(!is_there(base) && over_base(v, layout(base)) ? base : v);
   }
 
   // ---- cheap work is repeated ----
