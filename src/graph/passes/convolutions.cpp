@@ -1,5 +1,5 @@
 // graph/passes/convolutions.cpp
-// Convolutions that are matrix products become `linear`, and the bias becomes an addition:
+// Convolutions that are matrix products become `linear`, others a multiplication, and the bias an addition:
 //
 //   conv(x, w), one pixel comes out      -> linear(x as rows, w as rows): the taps that meet the image, all
 //   of
@@ -7,6 +7,8 @@
 //                                           large as that in every call.
 //   conv(x, w), patches of few channels  -> linear(patches as rows, w as rows), where the library pads three
 //                                           channels to eight, which copies the image just as the rows do
+//   conv(x, w), a channel at a time, of  -> mul(x, w), which whoever reads it computes on the way
+//   single pixels
 //   conv(x, w, b)                        -> add(conv(x, w), b), where the library adds the bias in a pass of
 //                                           its own, and a kernel has more to do with the result
 //
@@ -156,16 +158,48 @@ class Product {
   Value *x_, *w_;
 };
 
-Value* with_bias_behind(Graph& g, Node* conv) {
-  if (conv->operands.size() < 3 || !facts_of(conv->out()->type.device).adds_bias_apart) return nullptr;
-  Maker m(g, conv);
-  Value* y = m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs);
-  y->type.strides = conv->out()->type.strides;
+/// A number for each channel, beside the convolution's result.
+Value* along_channels(const Maker& m, const Node* conv, Value* numbers) {
   Syms along(conv->out()->type.sizes.size() - 1, Sym(1));
   along[0] = conv->out()->type.sizes[1];
-  Value* sum = m.add(y, m.reshape(conv->operands[2], along));
-  sum->type.strides = conv->out()->type.strides;
-  return sum;
+  return m.reshape(numbers, along);
+}
+Value* lying_as(const Node* conv, Value* v) {
+  v->type.strides = conv->out()->type.strides;
+  return v;
+}
+Value* with_bias(const Maker& m, const Node* conv, Value* y) {
+  return lying_as(conv, m.add(y, along_channels(m, conv, conv->operands[2])));
+}
+
+/// Image, weight and result have the same channels, and each pixel is its own window.
+bool scales_channels(const Node& conv) {
+  if (conv.attr<bool>("transposed") || conv.has_attr("padding_end")) return false;
+  const Syms &x = conv.operands[0]->type.sizes, &w = conv.operands[1]->type.sizes;
+  if (x.size() < 3 || !x[1].is_const(conv.attr<int64_t>("groups")) || w[0] != x[1]) return false;
+  const auto all = [&](std::string_view attribute, int64_t wanted) {
+    const auto numbers = conv.ints(attribute);
+    return std::ranges::all_of(numbers, [&](int64_t n) { return n == wanted; });
+  };
+  return std::all_of(w.begin() + 1, w.end(), [](Sym s) { return s.is_const(1); }) && all("stride", 1) &&
+         all("padding", 0);
+}
+Value* as_scale(Graph& g, Node* conv) {
+  if (!scales_channels(*conv)) return nullptr;
+  // A library that adds the bias itself rounds once.
+  const Type& out = conv->out()->type;
+  const bool biased = conv->operands.size() > 2;
+  if (biased && is_half(out.dtype) && !facts_of(out.device).adds_bias_apart) return nullptr;
+  const Maker m(g, conv);
+  Value* y = lying_as(conv, m.mul(conv->operands[0], along_channels(m, conv, conv->operands[1])));
+  return biased ? with_bias(m, conv, y) : y;
+}
+
+Value* with_bias_behind(Graph& g, Node* conv) {
+  if (conv->operands.size() < 3 || !facts_of(conv->out()->type.device).adds_bias_apart) return nullptr;
+  const Maker m(g, conv);
+  return with_bias(m, conv,
+                   lying_as(conv, m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs)));
 }
 
 }  // namespace
@@ -173,6 +207,7 @@ Value* with_bias_behind(Graph& g, Node* conv) {
 bool convolutions(Graph& g) {
   return rewrite(g, [&](Node* node) -> Value* {
     if (node->op != Op::conv) return nullptr;
+    if (Value* scaled = as_scale(g, node)) return scaled;
     if (Value* product = Product(g, node).made()) return product;
     return with_bias_behind(g, node);
   });
