@@ -114,7 +114,6 @@ bool holds(const Assumption& assumption, PyObject* object) {
     case Check::length: return length_of(object) == assumption.number;
     case Check::keys: return keys_match(object, assumption.value.get());
     case Check::missing: return is_missing(object, assumption.value.get());
-    case Check::no_dict: return !instance_dict_slot(object);
     case Check::unbound: return false;
     case Check::tensor: return is_tensor(object);
     case Check::leaf: return is_tensor(object) && is_autograd_leaf(object) == (assumption.number != 0);
@@ -140,7 +139,6 @@ std::string guard_text(const Source& source, const Assumption& assumption,
     case Check::length: return source.length_str(names) + " == " + std::to_string(assumption.number);
     case Check::keys: return "keys of " + path + " are " + value;
     case Check::missing: return value + " not in " + path;
-    case Check::no_dict: return path + " has no __dict__";
     case Check::unbound: return path + " is unbound";
     case Check::tensor: return path + " is " + tensors.describe(static_cast<int>(assumption.number));
     case Check::leaf: return path + ".is_leaf is " + (assumption.number ? "True" : "False");

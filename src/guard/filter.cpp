@@ -23,7 +23,6 @@ const char* kind_of(const Assumption& assumption) {
     case Check::length: return "SEQUENCE_LENGTH";
     case Check::keys: return "DICT_KEYS_MATCH";
     case Check::missing: return "DICT_CONTAINS";
-    case Check::no_dict: return "NO_HASATTR";
     case Check::tensor: return "TENSOR_MATCH";
     case Check::stands: return "ITERATOR_POSITION";
     case Check::leaf: return "TENSOR_LEAF";

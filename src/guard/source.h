@@ -68,7 +68,6 @@ enum class Check : uint8_t {
   length,    ///< len == number
   keys,      ///< keys (dict) or elements (set) in order are those of the tuple `value`
   missing,   ///< dict has no key `value`; class has no attribute `value`
-  no_dict,   ///< the object has no instance dict yet
   tensor,    ///< as entry `number` of the tensor table
   leaf,      ///< a tensor whose is_leaf is `number`
   stands,    ///< an iterator stands where the tuple `value` says (iterators.h)

@@ -115,9 +115,7 @@ std::unique_ptr<Code> decode(PyCodeObject* code) {
   decode_handlers(code->co_exceptiontable, result->handlers);
   result->nlocalsplus = code->co_nlocalsplus;
   result->stack_size = code->co_stacksize;
-  result->first_traceable = code->_co_firsttraceable;
   result->makes_generator = (code->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
-  result->makes_plain_generator = (code->co_flags & CO_GENERATOR) != 0;
   return result;
 }
 

@@ -39,9 +39,7 @@ struct Code {
   std::vector<ExceptionRange> handlers;  ///< sorted by start, disjoint
   int nlocalsplus = 0;                   ///< locals + cells + free variables
   int stack_size = 0;                    ///< slots of value stack needed
-  int first_traceable = 0;       ///< index of the first RESUME: before it a frame is not visible to Python
-  bool makes_generator = false;  ///< generator, coroutine or async generator
-  bool makes_plain_generator = false;  ///< a generator only
+  bool makes_generator = false;          ///< generator, coroutine or async generator
 
   mutable uint8_t observers_note = 0;  ///< free for whoever watches runs of it
   mutable const char* names[2] = {};   ///< of its file and function, once an observer has asked

@@ -13,7 +13,7 @@
 // - a frame whose call runs in a younger frame of the same loop has `call_started` set: its operands moved
 // there, but for those of an operator and a loop's iterator, which are needed again. So an observer may copy
 // the whole stack of frames in the middle of a native call and later resume before that instruction
-// (run_frame from its pc) or after it (`complete_instruction` with the result, then run_frame).
+// (run_frame from its pc).
 #pragma once
 
 #include <cstddef>
@@ -154,11 +154,5 @@ void replace_run(Frame* innermost);
 /// `frame` goes on where `from` stands: the frame's object, where Python code holds it, is that of `frame`
 /// now.
 void take_frame_object(Frame& frame, Frame& from);
-
-/// Finishes the instruction in progress of `frame` as if it had produced `result` (stolen): pops its
-/// operands, pushes the result, moves pc to the next instruction. For instructions whose outcome is one
-/// pushed value or nothing (calls, attribute and item access, operators, stores); false with SystemError for
-/// others (jumps, unpacking).
-bool complete_instruction(Frame& frame, PyObject* result);
 
 }  // namespace bolt::interp

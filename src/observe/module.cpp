@@ -16,7 +16,6 @@ namespace {
 
 struct Collector final : RecorderHooks {
   std::vector<PyRef> outputs;
-  bool ended = false;
   void input(PyObject*, int, const guard::Source&, const std::vector<std::string>&) override {}
   Sym size_of(PyObject* tensor, int dim) override { return guard::size_of(*guard::tensor_impl(tensor), dim); }
   PyObject* lend(Sym, int64_t value, const std::shared_ptr<SizeNotes>&) override {
@@ -35,7 +34,7 @@ struct Collector final : RecorderHooks {
   bool changed_inputs() override { return false; }
   bool placed() override { return false; }
   bool pause(bool) override { return false; }
-  void end_region(bool) override { ended = true; }
+  void end_region(bool) override {}
 };
 
 struct KeptObservation {

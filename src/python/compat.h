@@ -180,8 +180,6 @@ struct RaisedAside {
   PyObject* const exception;
 };
 
-inline bool is_raised() { return PyErr_Occurred() != nullptr; }
-
 /// CPython's per-code-object slot for extensions.
 inline Py_ssize_t request_code_slot(freefunc release) {
 #if BOLT_PY312

@@ -49,8 +49,6 @@ void read_slots(PyTypeObject* probe, PyTypeObject* read_probe) {
       reinterpret_cast<binaryfunc>(reinterpret_cast<void*>(number->nb_inplace_##slot));
 #include "python/binary_ops.def"
 #undef BINARY
-  python_slots.power = number->nb_power;
-  python_slots.inplace_power = number->nb_inplace_power;
   python_slots.negative = number->nb_negative;
   python_slots.positive = number->nb_positive;
   python_slots.invert = number->nb_invert;

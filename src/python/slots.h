@@ -13,9 +13,8 @@ namespace bolt {
 
 /// CPython's slot functions for special methods written in Python.
 struct PythonSlots {
-  binaryfunc binary[13];   ///< by Binary number; [power] unused
+  binaryfunc binary[13];   ///< by Binary number
   binaryfunc inplace[13];  ///< the same for += ...
-  ternaryfunc power, inplace_power;
   unaryfunc negative, positive, invert;
   inquiry boolean;
   lenfunc length;

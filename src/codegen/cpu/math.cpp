@@ -143,8 +143,6 @@ Math::Mantissa Math::mantissa(Value x) const {
   return {b_.CreateFAdd(ef, offset), b_.CreateFSub(m, constant(x, 1))};
 }
 
-Math::Value Math::log_series(Value s) const { return poly(b_.CreateFMul(s, s), kLog64); }
-
 Math::Value Math::log_special(Value x, Value result) const {
   result = b_.CreateSelect(b_.CreateFCmpOEQ(x, constant(x, kInf)), x, result);
   result = b_.CreateSelect(b_.CreateFCmpOEQ(x, constant(x, 0)), constant(x, -kInf), result);

@@ -109,7 +109,6 @@ class Math : public Arithmetic {
   Value exp_reduced(const Reduced& r) const;  // e^(hi+lo) before scaling by 2^n
   Mantissa mantissa(Value x) const;
   Value log_special(Value x, Value result) const;
-  Value log_series(Value s) const;  // log((1+s)/(1-s)) = 2s + s*log_series(s)
   Value log_base(Value x, double hi, double lo, double e_hi, double e_lo) const;
   Value log_rough(Value x) const;  // double only, ~2^-58 relative to max(1, |log x|)
   Reduced reduce_pi_2(Value x) const;

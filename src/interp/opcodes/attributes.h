@@ -11,17 +11,6 @@ namespace bolt::interp::ops {
 
 /// Pushes what a method call needs: [method, self] or [null, attribute].
 template <class S>
-[[gnu::always_inline]] inline Next push_method(Machine<S>& m, int found, PyObject* method, int operands) {
-  if (found < 0) [[unlikely]]
-    return Next::error;
-  PyObject* self = found ? Py_NewRef(m.peek(operands)) : nullptr;
-  m.drop(operands);
-  m.push(self ? method : nullptr);
-  m.push(self ? self : method);
-  return Next::step;
-}
-
-template <class S>
 [[gnu::always_inline]] inline Next load_method(Machine<S>& m, PyObject* name) {
   PyObject* method = nullptr;
   const int found = m.s.get_method(m.synced(), m.top(), name, &method);
