@@ -7,7 +7,7 @@
 // On other devices any order is as good.
 #pragma once
 
-#include "lower/lowering.h"
+#include "lower/formula.h"
 
 namespace bolt::lower {
 
@@ -56,6 +56,18 @@ struct RowsByName {
 std::vector<Value*> native_batch_norm(Call& c);
 /// Of a pad that continues what is inside: `aten::pad` by its mode.
 std::vector<Value*> bordered_pad(Call& c);
+/// x[:, i, j] with whole numbers for dimensions side by side: these as one dimension `dim`, in which i * size
+/// + j is the `place`. Negative numbers count from the end.
+struct Indexed {
+  int64_t dim;
+  Term place;
+  Syms flat;   ///< sizes of x with that dimension
+  Syms whole;  ///< of what lies there: those of the places instead of it
+};
+/// Nothing: it has other indices.
+std::optional<Indexed> indexed(Call& c, const Syms& sizes);
+/// An index counted from the end where it is negative.
+Term from_start(const Formula& f, Term number, Sym size);
 /// Is an image [N, C, ...] one that is read at places, by what is said above?
 bool is_read_at_places(const Call& c, std::string_view name);
 

@@ -93,40 +93,14 @@ std::vector<Value*> gather(Call& c) {
       c.make(Op::gather, {x, c.tensor("index")}, {{"dim", Call::wrap(c.integer("dim"), x->type.rank())}})};
 }
 
-// x[:, i, j] with whole numbers for dimensions side by side: these as one dimension, read at i * size + j.
-// Negative indices count from the end.
 std::vector<Value*> index(Call& c) {
-  const std::vector<Value*> indices = c.tensors("indices");
-  const auto is_given = [](const Value* v) { return v != nullptr; };
-  const auto first = std::find_if(indices.begin(), indices.end(), is_given);
-  const auto last = std::find_if(indices.rbegin(), indices.rend(), is_given).base();
-  for (auto i = first; i != last; ++i)
-    if (!*i || !is_int((*i)->type.dtype) || (*i)->type.dtype == DType::U8) return {};
-  if (first == indices.end()) return {};
-  const Formula f(c, DType::I64);
   const Term x{&c, c.tensor("self")};
-  const auto before = x.sizes().begin() + (first - indices.begin()), after = before + (last - first);
-  std::optional<Term> place;
-  Sym run = 1;
-  auto size = before;
-  for (auto i = first; i != last; ++i, ++size) {
-    Term number = Term{&c, *i}.as(DType::I64);
-    number = where(number < 0, number + f.count(*size), number);
-    if (last - first > 1) number = f.checked(number, *size);
-    place = place ? *place * f.count(*size) + number : number;
-    run *= *size;
-  }
-  const Syms places = place->sizes();
-  Syms flat(x.sizes().begin(), before), whole = flat;
-  flat.push_back(run);
-  whole.insert(whole.end(), places.begin(), places.end());
-  for (auto* sizes : {&flat, &whole}) sizes->insert(sizes->end(), after, x.sizes().end());
-  const Term rows = x.reshaped(flat);
-  if (first == indices.begin()) return {c.make(Op::embedding, {rows.value, place->value})};
-  const Term line = place->reshaped({product(places)});
-  return {c.reshape(c.make(Op::index_select, {rows.value, line.value},
-                           {{"dim", static_cast<int64_t>(first - indices.begin())}}),
-                    whole)};
+  const auto at = indexed(c, x.sizes());
+  if (!at) return {};
+  const Term rows = x.reshaped(at->flat);
+  if (at->dim == 0) return {c.make(Op::embedding, {rows.value, at->place.value})};
+  const Term line = at->place.reshaped({product(at->place.sizes())});
+  return {c.reshape(c.make(Op::index_select, {rows.value, line.value}, {{"dim", at->dim}}), at->whole)};
 }
 
 std::vector<Value*> repeat(Call& c) {
@@ -167,8 +141,7 @@ std::vector<Value*> take(Call& c) {
   const Sym size = x.value->type.numel();
   if (size.is_const(0)) return {};
   const Formula f(c, DType::I64);
-  const Term place = f("index");
-  const Term counted = where(place < 0, place + f.count(size), place);
+  const Term counted = from_start(f, f("index"), size);
   return {c.make(Op::embedding, {x.reshaped({size}).value, counted.value})};
 }
 
@@ -234,6 +207,37 @@ std::vector<Value*> select_scatter(Call& c) {
 }
 
 }  // namespace
+
+Term from_start(const Formula& f, Term number, Sym size) {
+  number = number.as(DType::I64);
+  return where(number < 0, number + f.count(size), number);
+}
+
+std::optional<Indexed> indexed(Call& c, const Syms& sizes) {
+  const std::vector<Value*> indices = c.tensors("indices");
+  const auto is_given = [](const Value* v) { return v != nullptr; };
+  const auto first = std::find_if(indices.begin(), indices.end(), is_given);
+  const auto last = std::find_if(indices.rbegin(), indices.rend(), is_given).base();
+  if (first == indices.end()) return std::nullopt;
+  for (auto i = first; i != last; ++i)
+    if (!*i || !is_int((*i)->type.dtype) || (*i)->type.dtype == DType::U8) return std::nullopt;
+  const Formula f(c, DType::I64);
+  const auto before = sizes.begin() + (first - indices.begin());
+  std::optional<Term> place;
+  Sym run = 1;
+  auto size = before;
+  for (auto i = first; i != last; ++i, ++size) {
+    Term number = from_start(f, Term{&c, *i}, *size);
+    if (last - first > 1) number = f.checked(number, *size);
+    place = place ? *place * f.count(*size) + number : number;
+    run *= *size;
+  }
+  Syms flat(sizes.begin(), before), whole = flat;
+  flat.push_back(run);
+  whole.insert(whole.end(), place->sizes().begin(), place->sizes().end());
+  for (Syms* all : {&flat, &whole}) all->insert(all->end(), size, sizes.end());
+  return Indexed{first - indices.begin(), *place, std::move(flat), std::move(whole)};
+}
 
 void add_indexing(Table& t) {
   const RowsByName row{t};

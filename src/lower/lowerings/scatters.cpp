@@ -199,11 +199,7 @@ Results of_rows(Call& c, const char* source, const char* op, bool from_end) {
   if (!is_ours(c, op, t)) return {};
   auto l = listed(c, source, summing_type(t, op));
   if (!l) return {};
-  if (from_end) {
-    const Formula f(c, DType::I64);
-    l->list = l->list.as(DType::I64);
-    l->list = where(l->list < 0, l->list + f.count(l->self.sizes()[l->dim]), l->list);
-  }
+  if (from_end) l->list = from_start(Formula(c, DType::I64), l->list, l->self.sizes()[l->dim]);
   const Term x{&c, c.has("alpha") ? c.times(l->x.value, "alpha") : l->x.value};
   return {c.cast(c.reshape(rows_into(l->self, l->dim, l->list, x, op).value, c.sizes("self")), t)};
 }
@@ -261,56 +257,28 @@ Results masked_put(Term self, Term mask, Term values, bool adds) {
   return {where(mask, adds ? self + values : values.expanded(self.sizes()), self).value};
 }
 
-/// An index counted from the end where it is negative.
-Term from_start(const Formula& f, Term number, Sym size) {
-  number = number.as(DType::I64);
-  return where(number < 0, number + f.count(size), number);
-}
-
 Results index_put(Call& c) {
   const DType t = c.result_dtype();
   const bool adds = c.flag("accumulate");
   const char* op = adds ? "sum" : "last";
   if (!is_ours(c, op, t) || (adds && !adds_in_order(c) && is_float(t))) return {};
   const std::vector<Value*> indices = c.tensors("indices");
-  const auto is_given = [](const Value* v) { return v != nullptr; };
-  const auto first = std::find_if(indices.begin(), indices.end(), is_given);
-  const auto last = std::find_if(indices.rbegin(), indices.rend(), is_given).base();
-  if (first == indices.end()) return {};
   const Term self{&c, c.tensor("self")};
   Term values{&c, c.cast(c.tensor("values"), t)};
-  if (last - first == 1 && first == indices.begin() && (*first)->type.dtype == DType::Bool)
-    return masked_put(self, Term{&c, *first}, values, adds);
-  for (auto i = first; i != last; ++i)
-    if (!*i || !is_int((*i)->type.dtype) || (*i)->type.dtype == DType::U8) return {};
-  const Formula f(c, DType::I64);
-  const auto before = self.sizes().begin() + (first - indices.begin()), after = before + (last - first);
-  std::optional<Term> place;
-  Sym run = 1;
-  auto size = before;
-  for (auto i = first; i != last; ++i, ++size) {
-    if (size->is_const(0)) return {};
-    Term number = from_start(f, Term{&c, *i}, *size);
-    if (last - first > 1) number = f.checked(number, *size);
-    place = place ? *place * f.count(*size) + number : number;
-    run *= *size;
-  }
-  const Syms& places = place->sizes();
-  const Sym count = product(places);
-  const auto flat_dim = static_cast<size_t>(first - indices.begin());
-  Syms whole(self.sizes().begin(), before), flat = whole, rows = whole;
-  whole.insert(whole.end(), places.begin(), places.end());
-  flat.push_back(run), rows.push_back(count);
-  for (auto* sizes : {&whole, &flat, &rows}) sizes->insert(sizes->end(), after, self.sizes().end());
-  Sym elements = 1;
-  for (size_t d = 0; d < rows.size(); ++d)
-    if (d != flat_dim) elements *= rows[d];
-  if (!adds && !loops::puts_well(c.result_device(), count, elements)) return {};
-  if (values.sizes().size() > whole.size()) return {};
+  if (std::count(indices.begin(), indices.end(), nullptr) == std::ssize(indices) - 1 && indices[0] &&
+      indices[0]->type.dtype == DType::Bool)
+    return masked_put(self, Term{&c, indices[0]}, values, adds);
+  if (self.value->type.numel().is_const(0)) return {};
+  const auto at = indexed(c, self.sizes());
+  if (!at || values.sizes().size() > at->whole.size()) return {};
+  const Sym count = product(at->place.sizes());
+  Syms rows = at->flat;
+  rows[at->dim] = 1;
+  if (!adds && !loops::puts_well(c.result_device(), count, product(rows))) return {};
+  rows[at->dim] = count;
   const DType sums = summing_type(t, op);
-  const Term x = values.as(sums).expanded(whole).reshaped(rows);
-  const Term list = place->reshaped({count});
-  const Term put = rows_into(self.as(sums).reshaped(flat), static_cast<int64_t>(flat_dim), list, x, op);
+  const Term x = values.as(sums).expanded(at->whole).reshaped(rows), list = at->place.reshaped({count});
+  const Term put = rows_into(self.as(sums).reshaped(at->flat), at->dim, list, x, op);
   return {c.cast(put.reshaped(self.sizes()).value, t)};
 }
 
