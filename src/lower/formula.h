@@ -5,7 +5,7 @@
 // Operands are brought to one element type first (Formula's), results are rounded once, by result().
 #pragma once
 
-#include <initializer_list>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -63,6 +63,11 @@ BOLT_TERM_OPERATOR(|)
 Term where(Term condition, Term yes, Term no);
 inline Term where(Term condition, double yes, Term no) { return where(condition, no.number(yes), no); }
 inline Term where(Term condition, Term yes, double no) { return where(condition, yes, yes.number(no)); }
+
+/// Terms that are added up one by one, in this order.
+struct Sum : std::optional<Term> {
+  void operator+=(Term part) { emplace(*this ? **this + part : part); }
+};
 
 /// The operands of a call as terms of one element type, and its results.
 class Formula {

@@ -49,21 +49,23 @@ Term bordered(Term x, const std::vector<Slide>& slides, double value) {
 std::vector<Cover> covers_of(const Formula& whole, const Slide& s) {
   const Term i = whole.places(s.size, 0, 1) + static_cast<double>(s.padding);
   const Term zero = i.number(0), stride = i.number(static_cast<double>(s.stride)),
-             count = i.number(static_cast<double>(s.count));
+             last = i.number(static_cast<double>(s.count - 1));
   std::vector<Cover> covers;
+  auto add = [&](Term inside, Term window, Term element) {
+    covers.push_back({inside & (window <= last), clamped(window, zero, last), element});
+  };
   if (s.dilation == 1) {
     const Term newest = i.with(Op::floor_div, stride);
     for (int64_t back = 0; back * s.stride < s.kernel; ++back) {
       const Term window = newest - static_cast<double>(back), element = i - window * stride;
-      covers.push_back(
-          {(window >= zero) & (window < count) & (element < static_cast<double>(s.kernel)), window, element});
+      const Term end = i.number(static_cast<double>(s.kernel - 1));
+      add((window >= zero) & (element <= end), window, smaller(element, end));
     }
     return covers;
   }
   for (int64_t k = 0; k < s.kernel; ++k) {
     const Term from = i - static_cast<double>(k * s.dilation), window = from.with(Op::floor_div, stride);
-    covers.push_back({(from >= zero) & (window < count) & (window * stride == from), window,
-                      i.number(static_cast<double>(k))});
+    add((from >= zero) & (window * stride == from), window, i.number(static_cast<double>(k)));
   }
   return covers;
 }
@@ -73,13 +75,10 @@ Term added_back(const Formula& whole, Term g, int64_t dim, const Slide& s) {
   flat.erase(flat.begin() + dim);
   flat[dim] = Sym(s.kernel * s.count);
   g = g.reshaped(flat);
-  std::optional<Term> sum;
+  Sum sum;
   for (const Cover& cover : covers_of(whole, s)) {
     const Term place = cover.element * static_cast<double>(s.count) + cover.window;
-    const Term read = taken(
-        g, dim, clamped(place, place.number(0), place.number(static_cast<double>(s.kernel * s.count - 1))));
-    const Term part = where(along(cover.inside, dim, flat.size()), read, 0);
-    sum = sum ? *sum + part : part;
+    sum += where(along(cover.inside, dim, flat.size()), taken(g, dim, place), 0);
   }
   return *sum;
 }

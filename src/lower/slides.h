@@ -35,7 +35,7 @@ std::vector<int64_t> last_sizes(const Syms& sizes, size_t n);
 Term bordered(Term x, const std::vector<Slide>& slides, double value);
 
 /// For each window that a pixel may lie in: whether it does, its number and which of the window's elements
-/// the pixel is. All in one dimension, of the pixels.
+/// the pixel is; where it does not, those of another. All in one dimension, of the pixels.
 struct Cover {
   Term inside, window, element;
 };

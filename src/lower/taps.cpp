@@ -106,11 +106,9 @@ constexpr int64_t kFewPlaces = 4;
 
 /// How much of the result at `places` is the operand's at `here`.
 Term share(const Formula& f, Term places, Term here, const Scaling& s) {
-  std::optional<Term> sum;
+  Sum sum;
   for (const Tap& tap : taps_of(f, places, s)) {
-    const Term part =
-        where(tap.place == here, tap.weight.expanded(places.sizes()), f.full(0, places.sizes()));
-    sum = sum ? *sum + part : part;
+    sum += where(tap.place == here, tap.weight.expanded(places.sizes()), f.full(0, places.sizes()));
   }
   return *sum;
 }
@@ -132,12 +130,11 @@ double scale_of(int64_t from, int64_t to, bool aligned, std::optional<double> fa
 
 Term resampled(const Formula& f, Term x, int64_t dim, const Scaling& s) {
   const auto rank = x.sizes().size();
-  std::optional<Term> sum;
+  Sum sum;
   for (const Tap& tap : taps_of(f, f.places(s.to, 0, 1), s)) {
-    Term part = taken(x, dim, tap.place);
-    if (s.filter == Filter::Nearest || s.filter == Filter::NearestExact) return part;
-    part = part * along(tap.weight, dim, rank);
-    sum = sum ? *sum + part : part;
+    const Term read = taken(x, dim, tap.place);
+    if (s.filter == Filter::Nearest || s.filter == Filter::NearestExact) return read;
+    sum += read * along(tap.weight, dim, rank);
   }
   return *sum;
 }
@@ -153,13 +150,12 @@ Term resampled_backward(const Formula& f, Term g, int64_t dim, const Scaling& s)
   begin = larger(begin, i.number(0)).with(Op::floor_div, i.number(Stretch::kOne));
   const Term last = i.number(static_cast<double>(s.to - 1));
   if (stretch.count <= kFewPlaces) {
-    std::optional<Term> sum;
+    Sum sum;
     for (int64_t j = 0; j < stretch.count; ++j) {
       const Term o = begin + static_cast<double>(j);
       Term weight = share(f, o, i, s);
       if (stretch.begin(s.from - 1) + j >= s.to) weight = where(o <= last, weight, f.full(0, weight.sizes()));
-      const Term part = by_weight(taken(g, dim, smaller(o, last)), along(weight, dim, rank));
-      sum = sum ? *sum + part : part;
+      sum += by_weight(taken(g, dim, smaller(o, last)), along(weight, dim, rank));
     }
     return *sum;
   }

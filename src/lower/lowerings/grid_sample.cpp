@@ -119,7 +119,7 @@ class Sampler {
   Term linear(const std::vector<Axis>& axes) const {
     std::vector<Term> low;
     for (const Axis& a : axes) low.push_back(floor(a.at));
-    std::optional<Term> sum;
+    Sum sum;
     for (size_t corner = 0; corner < size_t{1} << dims_; ++corner) {
       std::vector<Term> at;
       std::optional<Term> weight;
@@ -129,8 +129,7 @@ class Sampler {
         weight = weight ? *weight * side : side;
         at.insert(at.begin(), is_high ? low[d] + 1.0 : low[d]);
       }
-      const Term part = pixel(at, weight);
-      sum = sum ? *sum + part : part;
+      sum += pixel(at, weight);
     }
     return *sum;
   }
@@ -143,12 +142,11 @@ class Sampler {
     auto near = [](Term x) { return ((kKeys + 2) * x - (kKeys + 3)) * x * x + 1.0; };
     auto far = [](Term x) { return ((kKeys * x - 5 * kKeys) * x + 8 * kKeys) * x - 4 * kKeys; };
     const Term weights[] = {far(t + 1.0), near(t), near(rest), far(rest + 1.0)};
-    std::optional<Term> sum;
+    Sum sum;
     for (int k = 0; k < 4; ++k) {
       std::vector<Term> at = before;
       at.push_back(kept(low + static_cast<double>(k - 1), a.size));
-      const Term part = cubic(d + 1, at) * weights[k];
-      sum = sum ? *sum + part : part;
+      sum += cubic(d + 1, at) * weights[k];
     }
     return *sum;
   }
@@ -205,10 +203,9 @@ Results affine_grid(Call& c) {
   shape.back() = dims;
   auto column = [&](int64_t k) { return theta.part(2, k, 1).reshaped(shape); };
   const std::vector<Term> axes = axes_of_grid(c, f);
-  std::optional<Term> sum;
+  Sum sum;
   for (int64_t k = 0; k < dims; ++k) {
-    const Term part = axes[k] * column(k);
-    sum = sum ? *sum + part : part;
+    sum += axes[k] * column(k);
   }
   return f.only(*sum + column(dims));
 }

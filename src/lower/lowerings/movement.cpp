@@ -164,21 +164,18 @@ Results taken_from_places(Call& c, size_t n) {
     const auto dim = static_cast<int64_t>(rank - n + d);
     std::vector<Read> more;
     for (const Cover& cover : covers_of(whole, slides[d])) {
-      const Term window = clamped(cover.window, cover.window.number(0),
-                                  cover.window.number(static_cast<double>(slides[d].count - 1)));
       const Term inside = along(cover.inside, dim, rank);
       for (const Read& r : reads)
-        more.push_back({r.inside ? *r.inside & inside : inside, taken(r.gradient, dim, window),
-                        taken(r.place, dim, window)});
+        more.push_back({r.inside ? *r.inside & inside : inside, taken(r.gradient, dim, cover.window),
+                        taken(r.place, dim, cover.window)});
     }
     reads = std::move(more);
     if (reads.size() > kMostCovers) return {};
   }
   const Term here = number_of_pixel(whole, to, n);
-  std::optional<Term> sum;
+  Sum sum;
   for (const Read& r : reads) {
-    const Term part = where(*r.inside & (r.place == here), r.gradient, 0);
-    sum = sum ? *sum + part : part;
+    sum += where(*r.inside & (r.place == here), r.gradient, 0);
   }
   return f.only(*sum);
 }

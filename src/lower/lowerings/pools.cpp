@@ -142,12 +142,9 @@ Results adaptive_max_pool(Call& c) {
 
 /// The gradient at each pixel: the sum over the windows that it lies in.
 Term over_windows(const Formula& whole, Term g, int64_t dim, const Slide& s) {
-  std::optional<Term> sum;
+  Sum sum;
   for (const Cover& cover : covers_of(whole, s)) {
-    const Term last = cover.window.number(static_cast<double>(s.count - 1));
-    const Term read = taken(g, dim, clamped(cover.window, cover.window.number(0), last));
-    const Term part = where(along(cover.inside, dim, g.sizes().size()), read, 0);
-    sum = sum ? *sum + part : part;
+    sum += where(along(cover.inside, dim, g.sizes().size()), taken(g, dim, cover.window), 0);
   }
   return *sum;
 }
