@@ -51,7 +51,7 @@ class RegionCompilation {
     if (r_.road == run::Road::replay) return replayed("the backend is eager");
     if (const std::string why = r_.obstacle.empty() ? device::why_not(r_.tape) : r_.obstacle; !why.empty())
       return given_up(why);
-    if (!found_.needs_gradients(sizes_)) return compiled(false);
+    if (!found_.needs_gradients(sizes_)) return compiled();
     return autograd::has_gradients(r_.tape) ? whole_step() : differentiated();
   }
 
@@ -91,14 +91,14 @@ class RegionCompilation {
       const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants));
       return cuts.places.empty() ? given_up(error.what()) : differentiated();
     }
-    return step(compiled(true));
+    return step(compiled());
   }
 
-  Made compiled(bool is_step) {
+  Made compiled() {
     while (true) {
       Stages stages;
       try {
-        return timed(stages_in_order(is_step, stages), stages);
+        return timed(stages_in_order(stages), stages);
       } catch (const SizeDemand& demand) {
         const std::string where = stages.where(demand);
         if (sizes_.solve(demand, where)) continue;
@@ -112,12 +112,12 @@ class RegionCompilation {
     }
   }
 
-  Made stages_in_order(bool is_step, Stages& stages) {
+  Made stages_in_order(Stages& stages) {
     stages.enter("functionalize");
     auto lowered = lower::functionalize(r_.tape, r_.wanted, r_.for_lowering(), sizes_);
     r_.note("aot_graphs", "2_graph.txt", "", [&] { return graph::print(*lowered.graph); });
     if (r_.road == run::Road::functional) return make_functional(std::move(lowered), r_, sizes_.open());
-    return run::make_region(std::move(lowered), r_, sizes_, is_step, stages);
+    return run::make_region(std::move(lowered), r_, sizes_, stages);
   }
 
   Made replayed(const std::string& why) {

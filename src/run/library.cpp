@@ -86,16 +86,10 @@ Tensors linear(const Node& n, const Tensors& in) {
   if (is_wide(n)) return {wide_product(in[0], in[1].t())};
   return {at::linear(in[0], in[1], bias(in))};
 }
-bool linear_into(const Node& n, const Tensors& in, const at::Tensor& out) {
-  return !n.has_attr("activation") && product_into(in[0], in[1].t(), bias(in).value_or(at::Tensor()), out);
-}
 Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }
 Tensors join(const Node&, const Tensors& in) { return {joined(in)}; }
 Tensors matmul(const Node& n, const Tensors& in) {
   return {is_wide(n) ? wide_product(in[0], in[1]) : at::matmul(in[0], in[1])};
-}
-bool matmul_into(const Node&, const Tensors& in, const at::Tensor& out) {
-  return product_into(in[0], in[1], {}, out);
 }
 bool is_by_cudnn(const Node& n, const Tensors& in) {
   const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
@@ -220,30 +214,14 @@ Tensors as_strided(const Node& n, const Tensors& in) {
 }
 
 constexpr LibraryRow kTable[] = {
-    {Op::linear, linear, linear_into},
-    {Op::linears, linears},
-    {Op::joined, join},
-    {Op::matmul, matmul, matmul_into},
-    {Op::conv, conv, conv_into},
-    {Op::sdpa, sdpa},
-    {Op::softmax, softmax},
-    {Op::log_softmax, log_softmax},
-    {Op::layer_norm, layer_norm},
-    {Op::rms_norm, rms_norm},
-    {Op::group_norm, group_norm},
-    {Op::batch_norm, batch_norm},
-    {Op::mean, mean},
-    {Op::logsumexp, logsumexp},
-    {Op::var, var},
-    {Op::max_pool, max_pool},
-    {Op::avg_pool, avg_pool},
-    {Op::adaptive_avg_pool, adaptive_avg_pool},
-    {Op::embedding, embedding},
-    {Op::transfer, transfer},
-    {Op::cat, cat},
-    {Op::gather, gather},
-    {Op::index_select, index_select},
-    {Op::as_strided, as_strided},
+    {Op::linear, linear},       {Op::linears, linears},           {Op::joined, join},
+    {Op::matmul, matmul},       {Op::conv, conv, conv_into},      {Op::sdpa, sdpa},
+    {Op::softmax, softmax},     {Op::log_softmax, log_softmax},   {Op::layer_norm, layer_norm},
+    {Op::rms_norm, rms_norm},   {Op::group_norm, group_norm},     {Op::batch_norm, batch_norm},
+    {Op::mean, mean},           {Op::logsumexp, logsumexp},       {Op::var, var},
+    {Op::max_pool, max_pool},   {Op::avg_pool, avg_pool},         {Op::adaptive_avg_pool, adaptive_avg_pool},
+    {Op::embedding, embedding}, {Op::transfer, transfer},         {Op::cat, cat},
+    {Op::gather, gather},       {Op::index_select, index_select}, {Op::as_strided, as_strided},
 };
 
 /// `t`, or a copy of it, with its dimensions in this order of memory.

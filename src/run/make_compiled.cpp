@@ -159,11 +159,11 @@ std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& ta
 }
 
 std::shared_ptr<Runnable> make_region(lower::Lowered lowered, Recorded& recorded, lower::Sizes& sizes,
-                                      bool is_step, Stages& stages) {
+                                      Stages& stages) {
   const std::string& name = recorded.name;
   const bool any_data = sizes.any_data(), tried = recorded.measured && !any_data;
   const auto choices = std::make_shared<std::vector<std::string>>();
-  const loops::PlanOptions options = plan_options(recorded, is_step, choices);
+  const loops::PlanOptions options = plan_options(recorded, choices);
   SymbolTable symbols = sizes.open();
   const bool varies = !any_data && std::any_of(symbols.begin(), symbols.end(),
                                                [](const auto& s) { return s.from == From::input; });

@@ -42,9 +42,8 @@ std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& t
 
 /// A region that adapts to its calls: programs for sizes that come often, and one for parameters that keep
 /// changing, are made when they are wanted. It is tried beside eager where that is asked for (eager_trial.h);
-/// a program with less fusion may be made then, too. `is_step`: its tape has become that of a whole step. The
-/// recording's tape is taken as make_compiled takes it.
+/// a program with less fusion may be made then, too. The recording's tape is taken as make_compiled takes it.
 std::shared_ptr<Runnable> make_region(lower::Lowered lowered, Recorded& recorded, lower::Sizes& sizes,
-                                      bool is_step, Stages& stages);
+                                      Stages& stages);
 
 }  // namespace bolt::run

@@ -19,6 +19,7 @@ StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes) {
   recorded.note("aot_joint_graph", "1_step.txt", "", [&] { return autograd::print(step); });
   for (size_t i : step.leaves)
     recorded.is_param[i] = false;  // every call changes it: nothing is computed beforehand
+  recorded.is_step = true;
   return begin_step(recorded.tape, recorded.wanted, std::move(step));
 }
 

@@ -31,9 +31,9 @@ loops::PlanOptions options_for(const Wishes& wishes) {
 
 }  // namespace
 
-loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices) {
+loops::PlanOptions plan_options(const Recorded& recorded, const Choices& choices) {
   loops::PlanOptions options = options_for(recorded.wishes);
-  if (!is_step) options.apart_on = device::hands_out_memory;
+  if (!recorded.is_step) options.apart_on = device::hands_out_memory;
   if (recorded.measured || recorded.tuned)
     options.measuring =
         std::make_shared<cache::Allowance>(recorded.tuned ? kSecondsOfTuning : kSecondsOfMeasuring);

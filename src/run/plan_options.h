@@ -15,8 +15,7 @@ namespace bolt::run {
 /// What came of measuring is told in lines, as it goes on.
 using Choices = std::shared_ptr<std::vector<std::string>>;
 
-/// `is_step`: its tape has become that of a whole step.
-loops::PlanOptions plan_options(const Recorded& recorded, bool is_step, const Choices& choices);
+loops::PlanOptions plan_options(const Recorded& recorded, const Choices& choices);
 
 /// Of a part of a region, as a direction or a piece is: nothing is measured, and as no input of it is called
 /// a parameter, only what depends on constants alone is computed ahead of its calls.

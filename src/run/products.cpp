@@ -1,21 +1,18 @@
 // run/products.cpp
 #include "run/products.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/_addmm_activation.h>
-#include <ATen/ops/addmm.h>
 #include <ATen/ops/bmm.h>
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <iterator>
-#include <numeric>
 #include <optional>
 
 #include "device/device.h"
@@ -27,26 +24,16 @@ using device::driver::Strided;
 
 namespace {
 
-at::Tensor over(const at::Tensor& first, at::IntArrayRef sizes, at::IntArrayRef strides) {
-  return at::for_blob(first.data_ptr(), sizes)
-      .strides(strides)
-      .target_device(first.device())
-      .options(first.options())
-      .make_tensor();
+/// x[..., K] as [rows, K].
+at::Tensor by_rows(const at::Tensor& x) {
+  return x.reshape({c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), x.size(-1)});
 }
 
-/// All of them as one [weights, N, K] over their memory.
-std::optional<at::Tensor> as_one(const std::vector<at::Tensor>& weights) {
-  const at::Tensor& first = weights[0];
-  std::vector<void*> places;
-  for (const at::Tensor& w : weights) {
-    if (w.strides() != first.strides()) return std::nullopt;
-    places.push_back(w.data_ptr());
-  }
-  const auto distance = distance_of(places, first.element_size());
-  if (!distance) return std::nullopt;
-  return over(first, {static_cast<int64_t>(weights.size()), first.size(0), first.size(1)},
-              {*distance, first.stride(0), first.stride(1)});
+/// The sizes of x with `width` in the place of the last.
+std::vector<int64_t> with_width(const at::Tensor& x, int64_t width) {
+  std::vector<int64_t> sizes = x.sizes().vec();
+  sizes.back() = width;
+  return sizes;
 }
 
 std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<const Strided> tensors) {
@@ -106,67 +93,33 @@ at::Tensor joined(const std::vector<at::Tensor>& weights) {
     behind += w.nbytes();
     rows += w.size(0);
   }
-  const int64_t inner = weights[0].size(1);
-  return over(weights[0], {rows, inner}, {inner, 1});
+  return at::for_blob(weights[0].data_ptr(), {rows, weights[0].size(1)})
+      .target_device(weights[0].device())
+      .options(weights[0].options())
+      .make_tensor();
 }
 
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b) {
   // Of halves with a wide result ATen has products where a library of the device does.
   if (!a.is_cuda()) return at::matmul(a.to(at::kFloat), b.to(at::kFloat));
   if (b.dim() == 3) return at::bmm(a, b, at::kFloat);
-  std::vector<int64_t> sizes = a.sizes().vec();
-  sizes.pop_back();
-  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  sizes.push_back(b.size(1));
-  return at::mm(a.reshape({rows, b.size(0)}), b, at::kFloat).view(sizes);
-}
-
-bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out) {
-  if (a.scalar_type() != out.scalar_type() || !out.is_contiguous() || a.dim() < 2 || out.numel() == 0)
-    return false;
-  const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-  at::Tensor to = out;
-  if (b.dim() == 3 && a.dim() == 3 && a.size(0) == b.size(0) && !bias.defined()) {
-    at::bmm_out(to, a, b);
-    return true;
-  }
-  if (b.dim() != 2) return false;
-  const int64_t rows = out.numel() / b.size(1);
-  to = out.view({rows, b.size(1)});
-  const at::Tensor flat = a.reshape({rows, b.size(0)});
-  if (bias.defined())
-    at::addmm_out(to, bias, flat, b);
-  else
-    at::mm_out(to, flat, b);
-  return true;
+  return at::mm(by_rows(a), b, at::kFloat).view(with_width(a, b.size(1)));
 }
 
 at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights) {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  const int64_t inner = sizes.back(), count = static_cast<int64_t>(weights.size()),
-                width = weights[0].size(0);
-  sizes.pop_back();
-  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  sizes.insert(sizes.begin(), count);
-  sizes.push_back(width);
-  const at::Tensor flat = x.reshape({rows, inner});
-  if (const auto all = as_one(weights))
-    return at::bmm(flat.expand({count, rows, inner}), all->transpose(1, 2)).view(sizes);
-  at::Tensor out = at::empty({count, rows, width}, x.options());
-  for (int64_t i = 0; i < count; ++i) {
-    at::Tensor part = out.select(0, i);
+  std::vector<int64_t> sizes = with_width(x, weights[0].size(0));
+  sizes.insert(sizes.begin(), std::ssize(weights));
+  const at::Tensor flat = by_rows(x);
+  at::Tensor out = at::empty(sizes, x.options());
+  for (size_t i = 0; i < weights.size(); ++i) {
+    at::Tensor part = by_rows(out.select(0, static_cast<int64_t>(i)));
     at::mm_out(part, flat, weights[i].t());
   }
-  return out.view(sizes);
+  return out;
 }
 
 at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  std::vector<int64_t> sizes = x.sizes().vec();
-  const int64_t inner = sizes.back();
-  sizes.pop_back();
-  const int64_t rows = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-  sizes.push_back(weight.size(0));
-  return at::_addmm_activation(bias, x.reshape({rows, inner}), weight.t(), 1, 1, true).view(sizes);
+  return at::_addmm_activation(bias, by_rows(x), weight.t(), 1, 1, true).view(with_width(x, weight.size(0)));
 }
 
 }  // namespace bolt::run

@@ -30,17 +30,11 @@ std::optional<device::driver::Multiplication> multiplication_of(
 /// libraries cannot be told.
 std::optional<int64_t> distance_of(std::span<void* const> weights, int64_t element_bytes);
 
-/// [weights, ..., N] of x[..., K] and weights [N, K], all of one size. Weights that lie at distances of other
-/// kinds are multiplied by one after another.
+/// [weights, ..., N] of x[..., K] and weights [N, K], all of one size, by one after another.
 at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weights);
 
 /// a @ b of halves, in float32: the sums that at::matmul rounds.
 at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
-
-/// a @ b + bias, as at::linear and at::matmul have it, into contiguous memory that is there: what a device
-/// has no library for that is called directly, and what is asked of ATen all the same. `bias` may be
-/// undefined. False: there is no such call for these operands.
-bool product_into(const at::Tensor& a, const at::Tensor& b, const at::Tensor& bias, const at::Tensor& out);
 
 /// [N + M + ..., K] of weights [N, K], [M, K], ...: over their memory, which it does not hold, where they lie
 /// one behind the other; else a copy.

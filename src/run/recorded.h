@@ -41,6 +41,7 @@ struct Recorded {
   Trace trace;
   bool measured = false;  // the program is measured beside eager (run/eager_trial.h)
   bool tuned = false;     // all that can be done in several ways is measured (mode "max-autotune")
+  bool is_step = false;   // the tape has become that of a whole step (make_step.h)
   bool may_end_before_backward = false;  // its callable may be recorded again with more regions
   std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
   std::vector<NumberSymbol> number_symbols;  // of numbers that do
