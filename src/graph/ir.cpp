@@ -182,7 +182,8 @@ std::unique_ptr<Graph> clone(const Graph& g) {
     for (size_t i = 0; i < node->outputs.size(); ++i)
       to[node->outputs[i].get()] = made->out(static_cast<int>(i));
   }
-  for (const Output& out : g.outputs) copy->outputs.push_back({to.at(out.value), out.write_to, out.unseen});
+  for (const Output& out : g.outputs)
+    copy->outputs.push_back({to.at(out.value), out.write_to, out.may_be_part});
   copy->renumber();
   return copy;
 }

@@ -165,8 +165,8 @@ struct Input {
 struct Output {
   Value* value = nullptr;
   int write_to = -1;  // >= 0: copied into that graph input (mutation); else returned
-  /// Returned to a later part of the program alone, which is told how it lies: it may be a part of memory.
-  bool unseen = false;
+  /// Of memory: it is returned to a later part of the program alone, which is told how it lies.
+  bool may_be_part = false;
 };
 
 class BOLT_API Graph {

@@ -88,8 +88,8 @@ class Parser {
     if (in_.at_end()) in_.fail("the graph has no end");
     if (in_.accept("return")) {
       do {
-        const bool unseen = in_.accept("unseen");
-        graph_->outputs.push_back({value(), -1, unseen});
+        const bool may_be_part = in_.accept("part");
+        graph_->outputs.push_back({value(), -1, may_be_part});
       } while (in_.accept(","));
     } else if (in_.accept("write")) {
       Value* to = value();

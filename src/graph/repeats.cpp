@@ -160,7 +160,7 @@ class Shortener {
     for (const auto& [spot, list] : found) {
       const auto missing = std::count(list.begin(), list.end(), -1);
       if (missing == copies_ - 1 && list.back() >= 0) continue;
-      if (missing || !writes_alike(list) || !seen_alike(list)) return false;
+      if (missing || !writes_alike(list) || !lie_alike(list)) return false;
       for (size_t c = 0; c < list.size(); ++c) out_.outputs[c].push_back(list[c]);
     }
     // An input of a copy's own that something else writes to is none of its own.
@@ -168,9 +168,9 @@ class Shortener {
       if (place_[input].first >= 0) return false;
     return true;
   }
-  bool seen_alike(const std::vector<int>& list) const {
-    auto unseen = [&](int output) { return g_.outputs[output].unseen; };
-    return std::ranges::all_of(list, unseen) || std::ranges::none_of(list, unseen);
+  bool lie_alike(const std::vector<int>& list) const {
+    auto may_be_part = [&](int output) { return g_.outputs[output].may_be_part; };
+    return std::ranges::all_of(list, may_be_part) || std::ranges::none_of(list, may_be_part);
   }
   bool writes_alike(const std::vector<int>& list) {
     auto target = [&](size_t c) { return g_.outputs[list[c]].write_to; };

@@ -108,7 +108,7 @@ class Printer {
         out_ += "\n";
       } else {
         out_ += returning ? ", " : "  return ";
-        if (o.unseen) out_ += "unseen ";
+        if (o.may_be_part) out_ += "part ";
         write_name(o.value);
       }
       returning = o.write_to < 0;

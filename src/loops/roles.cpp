@@ -371,7 +371,7 @@ std::optional<StridedView> over_value(const Value* v, const Value* from, const S
 
 std::optional<StridedView> part_of_result(const graph::Output& output, const std::vector<Syms>& strides) {
   const Value *v = output.value, *base = view_base(v);
-  if (!output.unseen || v == base || !base->def || !is_call(base->def)) return std::nullopt;
+  if (!output.may_be_part || v == base || !base->def || !is_call(base->def)) return std::nullopt;
   if (!is_most_of(estimate(v->type.numel()), estimate(base->type.numel()))) return std::nullopt;
   std::optional<StridedView> view = over_base(v, strides[base->id]);
   if (!view || !view->offset.is_const(0)) return std::nullopt;

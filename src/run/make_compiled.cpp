@@ -105,7 +105,7 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                const std::string& name, const loops::PlanOptions& options, Stages& stages,
                                const KeptOutputs& kept, bool at_once) {
   auto same_call = [&](int64_t a, int64_t b) { return lowered.calls[a] == lowered.calls[b]; };
-  for (int output : kept.parts) lowered.graph->outputs[output].unseen = true;
+  for (int output : kept.parts) lowered.graph->outputs[output].may_be_part = true;
   loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, kept.free);
   check_sizes(plan);
   std::vector<std::string> choices;

@@ -28,7 +28,7 @@ struct KeptOutputs {
   /// By wanted tensor: is it one? Those that come to be one value are one memory.
   std::vector<char> unseen;
   /// Results of the graph, by place, that may lie in any order of memory, and those that may be a part of
-  /// memory (graph::Output::unseen); lowered().outputs of what is made say how they lie.
+  /// memory (graph::Output::may_be_part); lowered().outputs of what is made say how they lie.
   std::vector<int> free, parts;
 };
 

@@ -22,7 +22,7 @@ constexpr const char* kBlock =
   %7: f32[2, 4], %8: i64[2] = extern_call(%x, %w) {call=3, name="aten::topk"}
   return %1, %5
   write %x <- %1
-  return %6, unseen %7, %8
+  return %6, part %7, %8
 }
 )";
 
