@@ -167,6 +167,14 @@ class RecorderHooks {
   /// Until it is called with false: what operators do belongs to nobody (see assume_constant_result). Returns
   /// what it was before.
   virtual bool pause(bool on) = 0;
+  /// What `run` gives, so.
+  template <class Run>
+  auto unseen(const Run& run) {
+    const bool before = pause(true);
+    auto given = run();
+    pause(before);
+    return given;
+  }
   /// The region is over: record no more. `before_instruction`: drop what was recorded since `instruction`.
   virtual void end_region(bool before_instruction) = 0;
 

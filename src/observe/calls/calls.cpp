@@ -190,9 +190,7 @@ void Recording::use_for_constant(PyObject* object) {
 PyObject* Recording::call_for_constant(PyObject* callable, PyObject* const* args, size_t nargs,
                                        PyObject* kwnames) {
   const NativeWatch::Pause pause;
-  hooks_.pause(true);
-  PyObject* result = PyObject_Vectorcall(callable, args, nargs, kwnames);
-  hooks_.pause(false);
+  PyObject* result = hooks_.unseen([&] { return PyObject_Vectorcall(callable, args, nargs, kwnames); });
   if (result) world.reached(result, world.tree->constant(result));
   if (result && is_module(result)) world.imported(result);  // importlib.import_module
   return result;

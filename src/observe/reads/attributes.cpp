@@ -431,10 +431,10 @@ bool Recording::set_data(Frame& frame, PyObject* tensor, PyObject* value, int* s
   hooks_.own_version(data.get());
   end_if_wanted(frame);
   if (!on) return false;
-  const bool paused = hooks_.pause(true);  // setting it runs an operator, which compares the two
-  PyRef before = PyRef::steal(PyObject_CallMethodNoArgs(tensor, name));
-  *status = before ? world.writes.set_data(tensor, data.get(), std::move(before)) : -1;
-  hooks_.pause(paused);
+  *status = hooks_.unseen([&] {  // setting it runs an operator, which compares the two
+    PyRef before = PyRef::steal(PyObject_CallMethodNoArgs(tensor, name));
+    return before ? world.writes.set_data(tensor, data.get(), std::move(before)) : -1;
+  });
   if (*status == 0 && !hooks_.given_data(tensor, data.get()))
     world.distrust("a tensor was given data that are not on the tape");
   return true;

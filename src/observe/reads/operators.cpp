@@ -263,9 +263,7 @@ int Recording::truth(Frame& frame, PyObject* value) {
     const PyRef known =
         PyRef::steal(model_data(frame, value, truth_of, reinterpret_cast<PyObject*>(&PyBool_Type)));
     if (known) return known.get() == Py_True;
-    hooks_.pause(true);
-    const int status = Semantics::truth(frame, value);
-    hooks_.pause(false);
+    const int status = hooks_.unseen([&] { return Semantics::truth(frame, value); });
     if (status >= 0 && expect_truth(*this, frame, value, status != 0)) return status;
     PyErr_Clear();
   }

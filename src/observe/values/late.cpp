@@ -91,18 +91,12 @@ int64_t World::version_of(PyObject* tensor) const {
 
 namespace {
 
-/// For as long as it lives the recorder does not see operators: they belong to showing a tensor, not to the
-/// region.
-class Unseen {
- public:
-  explicit Unseen(RecorderHooks& hooks) : hooks_(hooks) { hooks_.pause(true); }
-  ~Unseen() { hooks_.pause(false); }
-  Unseen(const Unseen&) = delete;
-
- private:
-  RecorderHooks& hooks_;
-  NativeWatch::Pause unwatched_;
-};
+/// What `show` gives, whose operators belong to showing a tensor, not to the region.
+template <class Show>
+PyObject* while_showing(Recording& recording, const Show& show) {
+  const NativeWatch::Pause unwatched;
+  return recording.hooks().unseen(show);
+}
 
 /// `text` at an address of its own: of one letter, CPython has one object for all who have it, and what
 /// `"%s" % word` gives is the word itself. Null: there is none (the empty text), or an exception.
@@ -137,11 +131,7 @@ PyObject* late_format(Recording& recording, Frame& frame, PyObject* value, int c
   const bool tensor = guard::is_tensor(value) && !world.late(value);
   if (tensor ? !can_show(recording, value) : !world.is_unread(value)) return nullptr;
   if (spec && raises_for_some(value, spec)) return nullptr;
-  PyRef text;
-  {
-    Unseen unseen(recording.hooks());
-    text = PyRef::steal(format_text(value, conversion, spec));
-  }
+  PyRef text = PyRef::steal(while_showing(recording, [&] { return format_text(value, conversion, spec); }));
   // A text that is as wide as the format wants is given back as it is; padded ones are new texts.
   const bool as_it_is = !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
   if (text.get() == value && as_it_is) return text.release();
@@ -211,13 +201,11 @@ static PyObject* late_interpolation(Recording& recording, PyObject* text, PyObje
   if (!args && PyUnicode_FindChar(text, '[', 0, PyUnicode_GET_LENGTH(text), 1) >= 0)
     return nullptr;  // as "{[3]}" would be given a letter of a text
   world.use(text);
-  PyRef made;
-  {
-    Unseen unseen(recording.hooks());
-    PyRef format = PyRef::steal(args ? nullptr : PyObject_GetAttrString(text, "format"));
-    made = PyRef::steal(args ? PyUnicode_Format(text, args)
-                             : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr));
-  }
+  PyRef made = PyRef::steal(while_showing(recording, [&] {
+    const PyRef format = PyRef::steal(args ? nullptr : PyObject_GetAttrString(text, "format"));
+    return args ? PyUnicode_Format(text, args)
+                : PyObject_Vectorcall(format.get(), items, static_cast<size_t>(n), nullptr);
+  }));
   made = own_text(std::move(made));
   if (!made) return PyErr_Clear(), nullptr;  // it raises again when C code does it
   std::vector<PyRef> parts = {PyRef::share(text)};
@@ -490,10 +478,8 @@ static bool delay(Recording& recording, Frame& frame, PyObject* callable, PyObje
     call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
   // Making the texts may have run code that ended the region: then the call is no part of it.
   const bool delayed = recording.on;
-  {
-    Unseen unseen(recording.hooks());
-    *result = PyObject_Vectorcall(callable, shown.data(), nargs, kwnames);
-  }
+  *result =
+      while_showing(recording, [&] { return PyObject_Vectorcall(callable, shown.data(), nargs, kwnames); });
   if (*result && *result != Py_None) world.distrust("a delayed call returned something");
   if (*result && delayed) world.calls.push_back(std::move(call));
   return true;

@@ -127,9 +127,7 @@ PyObject* Recording::model_data(Frame& frame, PyObject* tensor, PyObject* (*take
   if (elements_of(tensor) == 0 || elements_of(tensor) > kMostElements || world.late(tensor)) return nullptr;
   const bool is_int = !as || as == reinterpret_cast<PyObject*>(&PyLong_Type);
   if (const auto size = is_int ? hooks_.size_in(tensor) : std::nullopt) {
-    hooks_.pause(true);
-    const PyRef number = PyRef::steal(take(tensor));
-    hooks_.pause(false);
+    const PyRef number = PyRef::steal(hooks_.unseen([&] { return take(tensor); }));
     return number ? world.size_in(PyLong_AsLongLong(number.get()), *size) : nullptr;
   }
   const auto origins = hooks_.made_of(tensor);
@@ -144,9 +142,7 @@ PyObject* Recording::model_data(Frame& frame, PyObject* tensor, PyObject* (*take
   if (!on) return nullptr;
   if (world.follows()) world.use_sizes(tensor);  // as many numbers as elements
   if (!on) return nullptr;
-  hooks_.pause(true);
-  PyRef taken = PyRef::steal(take(tensor));
-  hooks_.pause(false);
+  PyRef taken = PyRef::steal(hooks_.unseen([&] { return take(tensor); }));
   if (!taken) return PyErr_Clear(), nullptr;
   Py_ssize_t element = 0;
   if (origins->size() == 1 && guard::element_of((*origins)[0].get(), tensor, 0))

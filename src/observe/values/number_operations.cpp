@@ -261,9 +261,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   touch(frame, tensor);
   if (!on) return nullptr;
   mark(frame);
-  hooks_.pause(true);
-  PyRef taken = PyRef::steal(take(tensor));
-  hooks_.pause(false);
+  PyRef taken = PyRef::steal(hooks_.unseen([&] { return take(tensor); }));
   if (taken && PyBool_Check(taken.get()) && expect_truth(*this, frame, tensor, taken.get() == Py_True))
     return taken.release();
   const bool whole = row.name == "int" && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
