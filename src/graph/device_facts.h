@@ -41,8 +41,7 @@ struct DeviceFacts {
   /// A sum over channels and pixels is slow where these lie in another order than they were recorded in.
   bool sums_in_memory_order;
 
-  /// Pools of small windows are computed by kernels that read each element of a window. Elsewhere the code
-  /// generator has windows of its own.
+  /// Pools of small windows are computed by kernels that read each element of a window.
   bool pools_in_kernels;
 
   // ---- its libraries
