@@ -43,24 +43,23 @@ Results select_backward(Call& c) {
 }
 
 // The diagonal as the last dimension -> rows and columns as the last two -> these where they belong.
-Results diagonal_backward(Call& c) {
-  Term g = gradient(c);
-  const Syms to = c.syms("input_sizes");
-  const auto rank = static_cast<int64_t>(to.size());
+Results on_diagonal(Call& c, Term diagonal, const Syms& to) {
+  const auto rank = static_cast<int64_t>(to.size()), offset = c.integer("offset");
   const int64_t row = Call::wrap(c.integer("dim1"), rank), column = Call::wrap(c.integer("dim2"), rank);
-  const int64_t offset = c.integer("offset");
-  Formula f(c, DType::I64);
+  const Formula f(c, DType::I64);
   const Sym rows = to[row], columns = to[column];
-  Term on = placed(g, rank - 2, std::max<int64_t>(-offset, 0), rows);
+  const Term on = placed(diagonal, rank - 2, std::max<int64_t>(-offset, 0), rows);
   Syms upright = on.sizes();
   upright.push_back(1);
-  Term here = f.places(rows, 0, 2) + static_cast<double>(offset) == f.places(columns, 1, 2);
-  Term all = where(here, on.reshaped(upright), 0);
+  const Term here = f.places(rows, 0, 2) + static_cast<double>(offset) == f.places(columns, 1, 2);
+  const Term all = where(here, on.reshaped(upright), 0);
   std::vector<int64_t> from;
   for (int64_t d = 0, next = 0; d < rank; ++d)
     from.push_back(d == row ? rank - 2 : d == column ? rank - 1 : next++);
   return {permuted(all, from).value};
 }
+
+Results diagonal_backward(Call& c) { return on_diagonal(c, gradient(c), c.syms("input_sizes")); }
 
 // ---- images ----
 
@@ -257,23 +256,14 @@ Results rot90(Call& c) {
 
 // ---- diagonals ----
 
-/// x along the last dimension -> on a diagonal of the last two, which become dim1 and dim2.
 Results diag_embed(Call& c) {
-  Term x{&c, c.tensor("self")};
-  const int64_t rank = x.rank() + 1, offset = c.integer("offset");
+  const Term x{&c, c.tensor("self")};
+  const int64_t rank = x.rank() + 1;
   if (rank < 2) return {};
-  const int64_t row = Call::wrap(c.integer("dim1"), rank), column = Call::wrap(c.integer("dim2"), rank);
-  const Sym size = x.sizes().back() + Sym(std::abs(offset));
-  const Formula f(c, DType::I64);
-  Term on = placed(x, rank - 2, std::max<int64_t>(-offset, 0), size);
-  Syms upright = on.sizes();
-  upright.push_back(1);
-  const Term here = f.places(size, 0, 2) + static_cast<double>(offset) == f.places(size, 1, 2);
-  const Term all = where(here, on.reshaped(upright), 0);
-  std::vector<int64_t> from;
-  for (int64_t d = 0, next = 0; d < rank; ++d)
-    from.push_back(d == row ? rank - 2 : d == column ? rank - 1 : next++);
-  return {permuted(all, from).value};
+  Syms to(static_cast<size_t>(rank));
+  to[Call::wrap(c.integer("dim1"), rank)] = to[Call::wrap(c.integer("dim2"), rank)] =
+      x.sizes().back() + Sym(std::abs(c.integer("offset")));
+  return on_diagonal(c, x, to);
 }
 
 /// The diagonal of a matrix.

@@ -4,7 +4,7 @@
 
 #include "graph/device_facts.h"
 #include "lower/families.h"
-#include "lower/formula.h"
+#include "lower/slides.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -248,8 +248,7 @@ std::vector<Value*> group_norm(Call& c) {
   if (!floating(operands[0]) || !same_dtypes(operands)) return {};
   return {c.make(Op::group_norm, operands, std::move(attrs))};
 }
-std::vector<Value*> batch_norm(Call& c) {
-  if (c.flag("training")) return native_batch_norm(c);
+std::vector<Value*> by_running_statistics(Call& c) {
   if (!c.has("running_mean") || !c.has("running_var")) return {};
   std::vector<Value*> operands{c.tensor("input"), c.tensor("running_mean"), c.tensor("running_var")};
   Attrs attrs{{"eps", c.number("eps")}};
@@ -257,17 +256,17 @@ std::vector<Value*> batch_norm(Call& c) {
   if (!floating(operands[0]) || !same_dtypes(operands)) return {};
   return {c.make(Op::batch_norm, operands, std::move(attrs))};
 }
+std::vector<Value*> batch_norm(Call& c) {
+  return c.flag("training") ? native_batch_norm(c) : by_running_statistics(c);
+}
 
 // Each channel of each image by itself: groups of one channel. Where running statistics are
 // written it is ATen's.
 std::vector<Value*> instance_norm(Call& c) {
   if (!c.flag("use_input_stats")) {
-    if (!c.has("running_mean") || !c.has("running_var")) return {};
-    std::vector<Value*> operands{c.tensor("input"), c.tensor("running_mean"), c.tensor("running_var")};
-    Attrs attrs{{"eps", c.number("eps")}};
-    add_affine(c, operands, attrs);
-    if (!floating(operands[0]) || !same_dtypes(operands)) return {};
-    return {c.make(Op::batch_norm, operands, std::move(attrs)), nullptr, nullptr};
+    std::vector<Value*> made = by_running_statistics(c);
+    if (!made.empty()) made.resize(3);
+    return made;
   }
   Value* x = c.tensor("input");
   if (c.has("running_mean") || c.has("running_var") || x->type.rank() < 3 || !floating(x)) return {};
@@ -294,42 +293,36 @@ std::vector<Value*> weight_norm(Call& c) {
   return {c.cast(c.make(Op::mul, {x, scale}), v->type.dtype)};
 }
 
-Syms spatial(Call& c, const char* name, size_t n) {
-  auto v = c.integers(name);
-  if (v.size() == 1) v.resize(n, v[0]);
-  return Call::syms(v);
+/// Images [N, C, ...] of as many dimensions as the argument has numbers?
+bool takes_images(Call& c, const char* name) {
+  const Value* x = c.tensor("self");
+  return is_float(x->type.dtype) && x->type.rank() == static_cast<int>(c.integers(name).size()) + 2;
+}
+Syms of_windows(Call& c, const char* name) {
+  return Call::syms(per_dim(c, name, c.integers("kernel_size").size()));
+}
+Attrs windows_of(Call& c) {
+  return {{"kernel", of_windows(c, "kernel_size")},
+          {"stride", of_windows(c, c.integers("stride").empty() ? "kernel_size" : "stride")},
+          {"padding", of_windows(c, "padding")},
+          {"ceil", c.flag("ceil_mode")}};
 }
 std::vector<Value*> max_pool(Call& c) {
-  size_t n = c.integers("kernel_size").size();
-  Value* x = c.tensor("self");
-  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2) return {};
-  auto kernel = spatial(c, "kernel_size", n);
-  auto stride = c.integers("stride").empty() ? kernel : spatial(c, "stride", n);
-  return {c.make(Op::max_pool, {x},
-                 {{"kernel", kernel},
-                  {"stride", stride},
-                  {"padding", spatial(c, "padding", n)},
-                  {"dilation", spatial(c, "dilation", n)},
-                  {"ceil", c.flag("ceil_mode")}})};
+  if (!takes_images(c, "kernel_size")) return {};
+  Attrs attrs = windows_of(c);
+  attrs.emplace("dilation", of_windows(c, "dilation"));
+  return {c.make(Op::max_pool, {c.tensor("self")}, std::move(attrs))};
 }
 std::vector<Value*> avg_pool(Call& c) {
-  size_t n = c.integers("kernel_size").size();
-  Value* x = c.tensor("self");
-  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2 || c.has("divisor_override")) return {};
-  auto kernel = spatial(c, "kernel_size", n);
-  auto stride = c.integers("stride").empty() ? kernel : spatial(c, "stride", n);
-  return {c.make(Op::avg_pool, {x},
-                 {{"kernel", kernel},
-                  {"stride", stride},
-                  {"padding", spatial(c, "padding", n)},
-                  {"ceil", c.flag("ceil_mode")},
-                  {"count_include_pad", c.flag("count_include_pad")}})};
+  if (!takes_images(c, "kernel_size") || c.has("divisor_override")) return {};
+  Attrs attrs = windows_of(c);
+  attrs.emplace("count_include_pad", c.flag("count_include_pad"));
+  return {c.make(Op::avg_pool, {c.tensor("self")}, std::move(attrs))};
 }
 std::vector<Value*> adaptive_avg_pool(Call& c) {
-  Value* x = c.tensor("self");
-  size_t n = c.integers("output_size").size();
-  if (!floating(x) || x->type.rank() != static_cast<int>(n) + 2) return {};
-  return {c.make(Op::adaptive_avg_pool, {x}, {{"sizes", Call::syms(c.integers("output_size"))}})};
+  if (!takes_images(c, "output_size")) return {};
+  return {
+      c.make(Op::adaptive_avg_pool, {c.tensor("self")}, {{"sizes", Call::syms(c.integers("output_size"))}})};
 }
 
 }  // namespace
