@@ -62,11 +62,7 @@ Sym Node::sym(std::string_view name) const {
   detail::missing_attr(*this, name);
 }
 
-std::vector<int64_t> Node::ints(std::string_view name) const {
-  std::vector<int64_t> out;
-  for (Sym s : attr<Syms>(name)) out.push_back(s.value());
-  return out;
-}
+std::vector<int64_t> Node::ints(std::string_view name) const { return to_numbers(attr<Syms>(name)); }
 
 // ---- graph ----
 

@@ -62,11 +62,7 @@ int64_t Call::integer(std::string_view name) const {
 double Call::number(std::string_view name) const { return scalar(name).toDouble(); }
 bool Call::flag(std::string_view name) const { return required(name).value.toBool(); }
 std::string Call::text(std::string_view name) const { return required(name).value.toStringRef(); }
-std::vector<int64_t> Call::integers(std::string_view name) const {
-  std::vector<int64_t> out;
-  for (Sym s : syms(name)) out.push_back(s.value());
-  return out;
-}
+std::vector<int64_t> Call::integers(std::string_view name) const { return to_numbers(syms(name)); }
 Sym Call::sym(std::string_view name) const {
   const Arg& a = required(name);
   return a.syms.empty() ? Sym(a.value.toInt()) : all_sizes_.resolve(a.syms[0]);

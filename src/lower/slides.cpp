@@ -12,9 +12,7 @@ std::vector<int64_t> per_dim(Call& c, const char* name, size_t n) {
 }
 
 std::vector<int64_t> last_sizes(const Syms& sizes, size_t n) {
-  std::vector<int64_t> out;
-  for (size_t d = sizes.size() - n; d < sizes.size(); ++d) out.push_back(sizes[d].value());
-  return out;
+  return to_numbers(Syms(sizes.end() - static_cast<std::ptrdiff_t>(n), sizes.end()));
 }
 
 std::vector<Slide> slides_of(Call& c, const std::vector<int64_t>& sizes, const std::vector<int64_t>& counts) {

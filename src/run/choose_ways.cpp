@@ -82,9 +82,9 @@ class AttentionCall {
   /// With what is done where the result does not lie as the plan has it.
   at::Tensor run(const std::string& way) const {
     at::Tensor out = attention(node_, operands_, way);
-    const std::vector<int64_t> strides = numbers(result_->strides);
+    const std::vector<int64_t> strides = to_numbers(result_->strides);
     if (out.strides() == at::IntArrayRef(strides)) return out;
-    return at::empty_strided(numbers(result_->sizes), strides, out.options()).copy_(out);
+    return at::empty_strided(to_numbers(result_->sizes), strides, out.options()).copy_(out);
   }
 
   const Node& node_;
@@ -110,7 +110,7 @@ class ProductCall {
       return;
     std::list<std::vector<int64_t>> numbers_of;
     auto kept = [&](const Syms& list) {
-      return std::span<const int64_t>(numbers_of.emplace_back(numbers(list)));
+      return std::span<const int64_t>(numbers_of.emplace_back(to_numbers(list)));
     };
     product_ = multiplication_of(plan, step, [&](int b) {
       const Type& t = plan.buffers[static_cast<size_t>(b)].type;
@@ -177,7 +177,7 @@ class ProductCall {
       next.operands[0] = sets_[0].operands[0];
       sets_.push_back(std::move(next));
     }
-    out_ = at::empty_strided(numbers(types_.back()->sizes), numbers(types_.back()->strides),
+    out_ = at::empty_strided(to_numbers(types_.back()->sizes), to_numbers(types_.back()->strides),
                              described(*types_.back()).options());
     const int there = driver_->ways_to_multiply(*queue_, sets_[0].product, places(sets_[0]));
     BOLT_CHECK(there > 0, "the library has no way for it");

@@ -33,12 +33,6 @@ at::Tensor call(const char* name, const char* overload, Stack stack) {
   return stack.at(0).toTensor();
 }
 
-std::vector<int64_t> numbers(const Node& n, const char* name) {
-  std::vector<int64_t> out;
-  for (const Sym& s : n.attr<Syms>(name)) out.push_back(s.value());
-  return out;
-}
-
 c10::IValue number(const Node& n, const char* name) {
   const graph::Attr& a = n.attrs.find(name)->second;
   if (const auto* d = std::get_if<double>(&a)) return at::Scalar(*d);
@@ -49,11 +43,7 @@ c10::IValue number(const Node& n, const char* name) {
 
 int64_t dtype_of(const Node& n) { return static_cast<int64_t>(record::to_torch(n.out()->type.dtype)); }
 
-std::vector<int64_t> sizes_of(const Node& n) {
-  std::vector<int64_t> out;
-  for (const Sym& s : n.out()->type.sizes) out.push_back(s.value());
-  return out;
-}
+std::vector<int64_t> sizes_of(const Node& n) { return to_numbers(n.out()->type.sizes); }
 
 /// Operators whose name and operands are ATen's; the overload of those with two operands.
 struct Alike {
@@ -120,9 +110,9 @@ at::Tensor create(const Node& n) {
 at::Tensor view(const Node& n, const at::Tensor& x) {
   switch (n.op) {
     case Op::reshape: return x.reshape(sizes_of(n));
-    case Op::permute: return x.permute(numbers(n, "dims"));
+    case Op::permute: return x.permute(n.ints("dims"));
     case Op::expand: return x.expand(sizes_of(n));
-    case Op::flip: return call("aten::flip", "", {x, numbers(n, "dims")});
+    case Op::flip: return call("aten::flip", "", {x, n.ints("dims")});
     case Op::keep: return x.clone();
     case Op::slice: {
       const int64_t start = n.sym("start").value(), step = n.attr<int64_t>("step");
@@ -133,7 +123,7 @@ at::Tensor view(const Node& n, const at::Tensor& x) {
 }
 
 at::Tensor reduce(const Node& n, const at::Tensor& x) {
-  const std::vector<int64_t> dims = numbers(n, "dims");
+  const std::vector<int64_t> dims = n.ints("dims");
   const bool keep = n.attr<bool>("keepdim");
   const std::string name = "aten::" + std::string(graph::op_info(n.op).name);
   switch (n.op) {
@@ -159,7 +149,7 @@ at::Tensor reduce(const Node& n, const at::Tensor& x) {
 at::Tensor index(const Node& n, const Tensors& in) {
   switch (n.op) {
     case Op::pad: {
-      const std::vector<int64_t> low = numbers(n, "low"), high = numbers(n, "high");
+      const std::vector<int64_t> low = n.ints("low"), high = n.ints("high");
       std::vector<int64_t> both;  // of the last dimension first
       for (size_t d = low.size(); d-- > 0;) both.insert(both.end(), {low[d], high[d]});
       return call("aten::constant_pad_nd", "", {in[0], both, number(n, "value")});

@@ -57,12 +57,6 @@ using graph::Op;
 using Tensors = std::vector<at::Tensor>;
 using std::optional;
 
-std::vector<int64_t> ints(const Node& n, const char* name) {
-  std::vector<int64_t> out;
-  for (const Sym& s : n.attr<Syms>(name)) out.push_back(s.value());
-  return out;
-}
-
 // Optional weight and bias follow the `skip` leading operands, as the has_* attributes say.
 std::pair<at::Tensor, at::Tensor> affine(const Node& n, const Tensors& in, size_t skip) {
   std::pair<at::Tensor, at::Tensor> out;
@@ -92,8 +86,8 @@ Tensors matmul(const Node& n, const Tensors& in) {
   return {is_wide(n) ? wide_product(in[0], in[1]) : at::matmul(in[0], in[1])};
 }
 bool is_by_cudnn(const Node& n, const Tensors& in) {
-  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
-                             dilation = ints(n, "dilation"), more = ints(n, "output_padding");
+  const std::vector<int64_t> stride = n.ints("stride"), padding = n.ints("padding"),
+                             dilation = n.ints("dilation"), more = n.ints("output_padding");
   const auto backend =
       at::native::select_conv_backend(in[0], in[1], {}, c10::fromIntArrayRefSlow(stride),
                                       c10::fromIntArrayRefSlow(padding), c10::fromIntArrayRefSlow(dilation),
@@ -107,13 +101,13 @@ bool asks_for_one_order() {
 /// relu(conv + bias + added), whoever computes it. ATen does not hand on to cuDNN that sums are to be added
 /// up in one order.
 Tensors conv_relu(const Node& n, const Tensors& in) {
-  const std::vector<int64_t> stride = ints(n, "stride"), padding = ints(n, "padding"),
-                             dilation = ints(n, "dilation");
+  const std::vector<int64_t> stride = n.ints("stride"), padding = n.ints("padding"),
+                             dilation = n.ints("dilation");
   const int64_t groups = n.attr<int64_t>("groups");
   const bool adds = in.size() > 3;
   if (asks_for_one_order() || !is_by_cudnn(n, in)) {
     at::Tensor sum = at::convolution(in[0], in[1], in[2], stride, padding, dilation, false,
-                                     ints(n, "output_padding"), groups);
+                                     n.ints("output_padding"), groups);
     if (adds) sum.add_(in[3]);
     return {sum.relu_()};
   }
@@ -123,15 +117,15 @@ Tensors conv_relu(const Node& n, const Tensors& in) {
 Tensors conv(const Node& n, const Tensors& in) {
   if (n.has_attr("activation")) return conv_relu(n, in);
   at::Tensor x = in[0];
-  std::vector<int64_t> padding = ints(n, "padding");
+  std::vector<int64_t> padding = n.ints("padding");
   if (n.has_attr("padding_end")) {
-    std::vector<int64_t> end = ints(n, "padding_end"), both;  // of the last dimension first
+    std::vector<int64_t> end = n.ints("padding_end"), both;  // of the last dimension first
     for (size_t d = padding.size(); d-- > 0;) both.insert(both.end(), {padding[d], end[d]});
     x = at::constant_pad_nd(x, both, 0);
     padding.assign(padding.size(), 0);
   }
-  return {at::convolution(x, in[1], bias(in), ints(n, "stride"), padding, ints(n, "dilation"),
-                          n.attr<bool>("transposed"), ints(n, "output_padding"), n.attr<int64_t>("groups"))};
+  return {at::convolution(x, in[1], bias(in), n.ints("stride"), padding, n.ints("dilation"),
+                          n.attr<bool>("transposed"), n.ints("output_padding"), n.attr<int64_t>("groups"))};
 }
 /// By cuDNN, where ATen would take that.
 bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {
@@ -140,7 +134,7 @@ bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {
   if (!is_by_cudnn(n, in)) return false;
   const at::Context& settings = at::globalContext();
   const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-  at::cudnn_convolution_out(out, in[0], in[1], ints(n, "padding"), ints(n, "stride"), ints(n, "dilation"),
+  at::cudnn_convolution_out(out, in[0], in[1], n.ints("padding"), n.ints("stride"), n.ints("dilation"),
                             n.attr<int64_t>("groups"), settings.benchmarkCuDNN(), asks_for_one_order(),
                             settings.allowTF32CuDNN(at::Float32Op::CONV));
   return true;
@@ -167,31 +161,31 @@ Tensors batch_norm(const Node& n, const Tensors& in) {
   return {at::batch_norm(in[0], w, b, in[1], in[2], false, 0.0, n.attr<double>("eps"), false)};
 }
 Tensors mean(const Node& n, const Tensors& in) {
-  return {at::mean(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+  return {at::mean(in[0], n.ints("dims"), n.attr<bool>("keepdim"))};
 }
 Tensors logsumexp(const Node& n, const Tensors& in) {
-  return {at::logsumexp(in[0], ints(n, "dims"), n.attr<bool>("keepdim"))};
+  return {at::logsumexp(in[0], n.ints("dims"), n.attr<bool>("keepdim"))};
 }
 Tensors var(const Node& n, const Tensors& in) {
-  return {at::var(in[0], ints(n, "dims"), optional<at::Scalar>(n.attr<double>("correction")),
+  return {at::var(in[0], n.ints("dims"), optional<at::Scalar>(n.attr<double>("correction")),
                   n.attr<bool>("keepdim"))};
 }
 Tensors max_pool(const Node& n, const Tensors& in) {
-  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding"), d = ints(n, "dilation");
+  auto k = n.ints("kernel"), s = n.ints("stride"), p = n.ints("padding"), d = n.ints("dilation");
   bool ceil = n.attr<bool>("ceil");
   if (k.size() == 1) return {at::max_pool1d(in[0], k, s, p, d, ceil)};
   if (k.size() == 2) return {at::max_pool2d(in[0], k, s, p, d, ceil)};
   return {at::max_pool3d(in[0], k, s, p, d, ceil)};
 }
 Tensors avg_pool(const Node& n, const Tensors& in) {
-  auto k = ints(n, "kernel"), s = ints(n, "stride"), p = ints(n, "padding");
+  auto k = n.ints("kernel"), s = n.ints("stride"), p = n.ints("padding");
   bool ceil = n.attr<bool>("ceil"), pad = n.attr<bool>("count_include_pad");
   if (k.size() == 1) return {at::avg_pool1d(in[0], k, s, p, ceil, pad)};
   if (k.size() == 2) return {at::avg_pool2d(in[0], k, s, p, ceil, pad)};
   return {at::avg_pool3d(in[0], k, s, p, ceil, pad)};
 }
 Tensors adaptive_avg_pool(const Node& n, const Tensors& in) {
-  auto sizes = ints(n, "sizes");
+  auto sizes = n.ints("sizes");
   if (sizes.size() == 1) return {at::adaptive_avg_pool1d(in[0], sizes)};
   if (sizes.size() == 2) return {at::_adaptive_avg_pool2d(in[0], sizes)};
   return {at::adaptive_avg_pool3d(in[0], sizes)};
@@ -209,7 +203,7 @@ Tensors index_select(const Node& n, const Tensors& in) {
 }
 Tensors as_strided(const Node& n, const Tensors& in) {
   at::Tensor x = in[0].contiguous();
-  return {at::as_strided(x, ints(n, "sizes"), ints(n, "strides"), x.storage_offset() + ints(n, "offset")[0])
+  return {at::as_strided(x, n.ints("sizes"), n.ints("strides"), x.storage_offset() + n.ints("offset")[0])
               .clone()};
 }
 

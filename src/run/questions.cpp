@@ -24,12 +24,6 @@ bool is_known(const Type& type) {
   return std::ranges::all_of(type.sizes, known) && std::ranges::all_of(type.strides, known);
 }
 
-std::vector<int64_t> numbers(const Syms& list) {
-  std::vector<int64_t> out;
-  for (Sym s : list) out.push_back(s.value());
-  return out;
-}
-
 namespace {
 
 at::TensorOptions options_of(const Type& type) {
@@ -39,15 +33,15 @@ at::TensorOptions options_of(const Type& type) {
 }  // namespace
 
 at::Tensor described(const Type& type) {
-  return at::for_blob(nullptr, numbers(type.sizes))
-      .strides(numbers(type.strides))
+  return at::for_blob(nullptr, to_numbers(type.sizes))
+      .strides(to_numbers(type.strides))
       .target_device(device::to_torch(type.device))
       .options(options_of(type))
       .make_tensor();
 }
 
 at::Tensor made_up(const Type& type) {
-  const std::vector<int64_t> sizes = numbers(type.sizes), strides = numbers(type.strides);
+  const std::vector<int64_t> sizes = to_numbers(type.sizes), strides = to_numbers(type.strides);
   std::vector<int64_t> stored = sizes;  // without what is there once and shown many times
   for (size_t d = 0; d < sizes.size(); ++d)
     if (strides[d] == 0) stored[d] = 1;

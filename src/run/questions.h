@@ -15,7 +15,6 @@ namespace bolt::run {
 
 /// No size and no stride differs between calls.
 bool is_known(const graph::Type& type);
-std::vector<int64_t> numbers(const Syms& list);
 
 /// A tensor without memory, to be looked at.
 at::Tensor described(const graph::Type& type);

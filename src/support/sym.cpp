@@ -622,6 +622,12 @@ Sym product(const Syms& xs) {
   return r;
 }
 
+std::vector<int64_t> to_numbers(const Syms& xs) {
+  std::vector<int64_t> out;
+  for (Sym x : xs) out.push_back(x.value());
+  return out;
+}
+
 int64_t upper_bound(Sym a) { return bounds_of(a).upper; }
 int64_t lower_bound(Sym a) { return bounds_of(a).lower; }
 

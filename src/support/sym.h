@@ -93,6 +93,8 @@ BOLT_API Sym min(Sym a, Sym b);
 BOLT_API Sym max(Sym a, Sym b);
 inline Sym ceildiv(Sym a, Sym b) { return floordiv(a + b - Sym(1), b); }
 BOLT_API Sym product(const Syms& xs);
+/// The value of each.
+BOLT_API std::vector<int64_t> to_numbers(const Syms& xs);
 /// Exclusive upper bound of a (0 = unknown).
 BOLT_API int64_t upper_bound(Sym a);
 /// Inclusive lower bound of a (INT64_MIN = unknown).
