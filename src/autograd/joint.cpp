@@ -14,10 +14,7 @@
 
 #include "autograd/copied_results.h"
 #include "autograd/follow.h"
-#include "autograd/formulas_without_data.h"
-#include "autograd/product_formulas.h"
 #include "autograd/selected_rows.h"
-#include "autograd/sequence_losses.h"
 #include "autograd/trial.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
@@ -105,10 +102,7 @@ class Making {
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
       if (rows_.takes(i)) return writer_.go_on_at(run_.entries[i].loc), rows_.call(i, stack), true;
       if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
-      auto compute = [&](torch::jit::Stack& given) { writer_.call(run_.entries[i].op, given); };
-      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack) ||
-             call_sequence_loss(run_.entries[i], stack,
-                                [&](const c10::OperatorHandle& op, auto& given) { writer_.call(op, given); });
+      return writer_.call_by_formula(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) {
       at_.reset();

@@ -75,7 +75,7 @@ class ProductNode final : public Node {
 }  // namespace
 
 bool call_product(const record::Entry& entry, torch::jit::Stack& stack,
-                  const std::function<void(torch::jit::Stack&)>& compute) {
+                  const std::function<void(const c10::OperatorHandle&, torch::jit::Stack&)>& call) {
   const auto& [name, overload] = entry.op.operator_name();
   const bool cumulative = name == "aten::cumprod" && overload.empty();
   const bool over_one = name == "aten::prod" && overload == "dim_int";
@@ -92,7 +92,7 @@ bool call_product(const record::Entry& entry, torch::jit::Stack& stack,
   }
   node->keeps_dim = over_one && stack[2].toBool();
   node->set_next_edges({variables::gradient_edge(x)});
-  compute(stack);
+  call(entry.op, stack);
   const at::Tensor result = stack[0].toTensor();
   variables::set_gradient_edge(result, Edge(node, node->add_input_metadata(result)));
   node->save(x, result);

@@ -14,9 +14,9 @@
 
 namespace bolt::autograd {
 
-/// False: it is none of those, or nobody differentiates it. `compute` replaces the arguments on the stack by
+/// False: it is none of those, or nobody differentiates it. `call` replaces the arguments on the stack by
 /// what the operator gives, without a history.
 bool call_product(const record::Entry& entry, torch::jit::Stack& stack,
-                  const std::function<void(torch::jit::Stack&)>& compute);
+                  const std::function<void(const c10::OperatorHandle&, torch::jit::Stack&)>& call);
 
 }  // namespace bolt::autograd

@@ -10,12 +10,9 @@
 #include <optional>
 #include <unordered_set>
 
-#include "autograd/formulas_without_data.h"
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
-#include "autograd/product_formulas.h"
 #include "autograd/selected_rows.h"
-#include "autograd/sequence_losses.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
 #include "record/replay.h"
@@ -140,10 +137,7 @@ class StepMaking {
         if (record::makes_leaf(run_.entries[i])) make_leaf(stack[0].toTensor());
         return true;
       }
-      auto compute = [&](Stack& given) { writer_.call(run_.entries[i].op, given); };
-      return call_product(run_.entries[i], stack, compute) || call_without_data(run_.entries[i], stack) ||
-             call_sequence_loss(run_.entries[i], stack,
-                                [&](const c10::OperatorHandle& op, auto& given) { writer_.call(op, given); });
+      return writer_.call_by_formula(run_.entries[i], stack);
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_ && !rows_.gives_rows(i)) writer_.end(i, results);

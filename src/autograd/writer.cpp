@@ -10,7 +10,10 @@
 #include <unordered_set>
 
 #include "autograd/flow.h"
+#include "autograd/formulas_without_data.h"
+#include "autograd/product_formulas.h"
 #include "autograd/results.h"
+#include "autograd/sequence_losses.h"
 #include "device/host/host.h"
 #include "record/operator_facts.h"
 #include "record/take.h"
@@ -392,6 +395,12 @@ bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
   number.unsafeGetTensorImpl()->set_wrapped_number(number.dim() == 0);
   stack.back() = std::move(number);
   return true;
+}
+
+bool Writer::call_by_formula(const Entry& entry, Stack& stack) {
+  const auto plainly = [this](const c10::OperatorHandle& op, Stack& given) { call(op, given); };
+  return call_product(entry, stack, plainly) || call_without_data(entry, stack) ||
+         call_sequence_loss(entry, stack, plainly);
 }
 
 void Writer::write(const c10::OperatorHandle& op, Stack& stack) {

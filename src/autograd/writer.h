@@ -43,6 +43,8 @@ class Writer final : public Listener {
   void go_on_at(int loc);
 
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack) override;
+  /// By a formula of ours, where ATen's would look at data. False: it is for none of those.
+  bool call_by_formula(const record::Entry& entry, torch::jit::Stack& stack);
   /// The entry that is replayed is written as it stands in the run's tape. `stack`: its arguments, then its
   /// results.
   void copy(torch::jit::Stack& stack);
