@@ -1,7 +1,6 @@
 // device/measure.cpp
 #include "device/measure.h"
 
-#include <c10/core/Event.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
 #include <algorithm>
@@ -35,12 +34,6 @@ double by_the_clock(const std::function<void()>& work) {
   return best;
 }
 
-c10::Event mark(c10::Device device) {
-  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // the flag of torch's own has no time
-  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
-  return event;
-}
-
 double by_recordings(const DeviceInterface& driver, c10::Device device, Queue& queue,
                      const std::function<void()>& work) {
   const Turn turn = queue.turn();
@@ -62,6 +55,12 @@ double by_recordings(const DeviceInterface& driver, c10::Device device, Queue& q
 }
 
 }  // namespace
+
+c10::Event mark(c10::Device device) {
+  c10::Event event(device.type(), c10::EventFlag::BACKEND_DEFAULT);  // the flag of torch's own has no time
+  event.record(c10::impl::VirtualGuardImpl(device.type()).getStream(device));
+  return event;
+}
 
 bool may_measure(c10::Device device) {
   const std::unique_ptr<Queue> queue = driver_of(device).queue(device);

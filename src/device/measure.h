@@ -6,7 +6,7 @@
 // measured while the one before it keeps the device busy, and the host does not count.
 #pragma once
 
-#include <c10/core/Device.h>
+#include <c10/core/Event.h>
 
 #include <functional>
 
@@ -14,6 +14,9 @@ namespace bolt::device {
 
 /// False while somebody else records what is launched there: a measurement would be part of the recording.
 bool may_measure(c10::Device device);
+
+/// The moment at which the device has done what it was asked for so far.
+c10::Event mark(c10::Device device);
 
 /// Nanoseconds of one run, the best of some, after a first one that nobody measures. The work must not draw
 /// random numbers. Throws what it throws, and where it cannot be measured now.

@@ -277,6 +277,8 @@ int64_t size_of(const c10::TensorImpl& tensor, int dim) {
 }
 
 int rank_of(const c10::TensorImpl& tensor) { return static_cast<int>(tensor.dim()); }
+
+int64_t elements_of(PyObject* tensor) { return tensor_impl(tensor)->numel(); }
 bool is_mask(const c10::TensorImpl& tensor) {
   return tensor.dtype() == caffe2::TypeMeta::Make<bool>() ||
          tensor.dtype() == caffe2::TypeMeta::Make<uint8_t>();

@@ -52,6 +52,7 @@ int64_t size_of(const c10::TensorImpl& tensor, int dim);
 /// Of bool or bytes: an index with it selects by dimensions of its own.
 bool is_mask(const c10::TensorImpl& tensor);
 int rank_of(const c10::TensorImpl& tensor);
+int64_t elements_of(PyObject* tensor);
 /// torch.Size of a tuple of ints, which stay the objects they are. New.
 PyObject* make_torch_size(PyObject* sizes);
 bool is_torch_size(PyObject* object);

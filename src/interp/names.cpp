@@ -51,10 +51,7 @@ PyObject* Semantics::load_name(Frame& frame, PyObject* name) {
 
 PyObject* Semantics::load_from_dict_or_globals(Frame& frame, PyObject* space, PyObject* name) {
   PyObject* value = find(space, name);
-  if (!value && !PyErr_Occurred()) value = Py_XNewRef(PyDict_GetItemWithError(frame.globals(), name));
-  if (!value && !PyErr_Occurred()) value = find(frame.builtins(), name);
-  if (!value && !PyErr_Occurred()) return name_error(name);
-  return value;
+  return value || PyErr_Occurred() ? value : Semantics::load_global(frame, name);
 }
 
 int Semantics::store_name(Frame& frame, PyObject* name, PyObject* value) {

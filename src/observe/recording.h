@@ -103,7 +103,6 @@ class Recording final : public interp::Semantics {
   PyObject* load_build_class(Frame& frame) override;
   void make_class(Frame& frame) override;
   PyObject* import_name(Frame& frame, PyObject* name, PyObject* fromlist, PyObject* level) override;
-  PyObject* import_from(Frame& frame, PyObject* module, PyObject* name) override;
   int import_star(Frame& frame, PyObject* module) override;
 
   // attributes.cpp

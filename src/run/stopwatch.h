@@ -3,12 +3,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/Event.h>
 
 #include <chrono>
 #include <optional>
 #include <utility>
 #include <vector>
+
+#include "device/measure.h"
 
 namespace bolt::run {
 
@@ -17,20 +18,18 @@ class Stopwatch {
   /// Runs the next step. `device`: goes on with it behind the host's back; nothing: none does.
   template <class Run>
   void time(std::optional<c10::Device> device, const Run& run) {
-    if (device) events_.emplace_back(times_.size(), mark(*device));
+    if (device) events_.emplace_back(times_.size(), device::mark(*device));
     const auto begin = std::chrono::steady_clock::now();
     run();
     times_.push_back(
         std::chrono::duration<double, std::nano>(std::chrono::steady_clock::now() - begin).count());
-    if (device) events_.emplace_back(times_.size(), mark(*device));
+    if (device) events_.emplace_back(times_.size(), device::mark(*device));
   }
 
   /// By step, in nanoseconds. Waits for devices.
   std::vector<double> times();
 
  private:
-  static c10::Event mark(c10::Device device);
-
   std::vector<double> times_;
   std::vector<std::pair<size_t, c10::Event>> events_;  ///< before and after each step that has a device
 };

@@ -77,14 +77,6 @@ PyObject* Recording::import_name(Frame& frame, PyObject* name, PyObject* fromlis
   return module;
 }
 
-PyObject* Recording::import_from(Frame& frame, PyObject* module, PyObject* name) {
-  if (!on) return Semantics::import_from(frame, module, name);
-  PyObject* value = get_attr(frame, module, name);
-  if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) return value;
-  PyErr_Clear();
-  return Semantics::import_from(frame, module, name);
-}
-
 int Recording::import_star(Frame& frame, PyObject* module) {
   if (on) end_here(frame, Why::import_star);
   return Semantics::import_star(frame, module);

@@ -23,13 +23,6 @@ constexpr int64_t kMostElements = 64;
 /// In so many recordings a number may have been another one.
 constexpr int kMostChanges = 4;
 
-int64_t elements_of(PyObject* tensor) {
-  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
-  int64_t elements = 1;
-  for (int d = 0; d < guard::rank_of(impl); ++d) elements *= guard::size_of(impl, d);
-  return elements;
-}
-
 /// torch.nn.Module, borrowed for good; null before torch.nn is imported.
 PyTypeObject* base_of_modules() {
   static PyTypeObject* base = nullptr;
@@ -68,7 +61,7 @@ bool belongs_to_model(const Source& source) {
 PyObject* World::model_number(PyObject* tensor, Py_ssize_t element, PyObject* as) {
   Known* const known = find(tensor);
   Source* const place = tree->child(known->source, Access::tensor_number, as,
-                                    elements_of(tensor) == 1 ? guard::kOnlyElement : element);
+                                    guard::elements_of(tensor) == 1 ? guard::kOnlyElement : element);
   if (!hooks_.may_know_number(*place, tree->root_names, kMostChanges)) return nullptr;
   for (const guard::Assumption& assumption : place->assumptions)
     if (assumption.check == guard::Check::equals) return Py_NewRef(assumption.value.get());
@@ -107,8 +100,8 @@ bool never_changed(World& world, RecorderHooks& hooks, PyObject* tensor) {
   Source place;
   place.parent = world.find(tensor)->source;
   place.access = Access::tensor_number;
-  for (Py_ssize_t i = 0; i < elements_of(tensor); ++i) {
-    place.index = elements_of(tensor) == 1 ? guard::kOnlyElement : i;
+  for (Py_ssize_t i = 0; i < guard::elements_of(tensor); ++i) {
+    place.index = guard::elements_of(tensor) == 1 ? guard::kOnlyElement : i;
     if (!hooks.may_know_number(place, world.tree->root_names, 1)) return false;
   }
   return true;
@@ -116,7 +109,7 @@ bool never_changed(World& world, RecorderHooks& hooks, PyObject* tensor) {
 
 /// Each element of `tensor` is what it is now. False: one of them is no number.
 bool hold_elements(World& world, PyObject* tensor) {
-  for (Py_ssize_t i = 0; i < elements_of(tensor); ++i)
+  for (Py_ssize_t i = 0; i < guard::elements_of(tensor); ++i)
     if (!PyRef::steal(world.model_number(tensor, i, nullptr))) return false;
   return true;
 }
@@ -124,7 +117,8 @@ bool hold_elements(World& world, PyObject* tensor) {
 }  // namespace
 
 PyObject* Recording::model_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), PyObject* as) {
-  if (elements_of(tensor) == 0 || elements_of(tensor) > kMostElements || world.late(tensor)) return nullptr;
+  if (guard::elements_of(tensor) == 0 || guard::elements_of(tensor) > kMostElements || world.late(tensor))
+    return nullptr;
   const bool is_int = !as || as == reinterpret_cast<PyObject*>(&PyLong_Type);
   if (const auto size = is_int ? hooks_.size_in(tensor) : std::nullopt) {
     const PyRef number = PyRef::steal(hooks_.unseen([&] { return take(tensor); }));
@@ -136,7 +130,7 @@ PyObject* Recording::model_data(Frame& frame, PyObject* tensor, PyObject* (*take
   for (const PyRef& origin : *origins) {
     const Known* known = world.find(origin.get());
     if (!known || !belongs_to_model(*known->source)) return nullptr;
-    elements += elements_of(origin.get());
+    elements += guard::elements_of(origin.get());
   }
   touch(frame, tensor);
   if (!on) return nullptr;

@@ -253,10 +253,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   PyObject* tensor = all[0];
   PyObject* number = model_data(frame, tensor, take, class_taken(row));
   if (number || PyErr_Occurred() || !on || !hooks_.lends_open()) return number;
-  const c10::TensorImpl& impl = *guard::tensor_impl(tensor);
-  int64_t elements = 1;
-  for (int d = 0; d < guard::rank_of(impl); ++d) elements *= guard::size_of(impl, d);
-  if (elements > kMostElements) return nullptr;
+  if (guard::elements_of(tensor) > kMostElements) return nullptr;
   if (world.follows()) world.use_sizes(tensor);  // as many numbers as elements
   touch(frame, tensor);
   if (!on) return nullptr;
