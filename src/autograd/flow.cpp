@@ -19,12 +19,6 @@ void add_once(std::vector<int>& list, int item) {
   if (std::ranges::find(list, item) == list.end()) list.push_back(item);
 }
 
-int64_t elements_of(const TensorInfo& info) {
-  int64_t count = 1;
-  for (int64_t size : info.sizes) count *= size;
-  return count;
-}
-
 }  // namespace
 
 Flow::Flow(const Joint& joint, const Prices& prices)
@@ -189,8 +183,7 @@ void Flow::decide_work(int i) {
       Storage& made = storages[s];
       if (made.makers.size() == 1) made.bytes_behind = std::min(bytes, made.bytes);
     }
-  for_each_tensor(entry(i).results,
-                  [&](TensorId id) { elements = std::max(elements, elements_of(info(id))); });
+  for_each_tensor(entry(i).results, [&](TensorId id) { elements = std::max(elements, info(id).elements()); });
   flow.price = price_of(flow.work, bytes, elements, prices);
   if (takes_exponentials(entry(i)) && device::is_processor(info(entry(i).args[0].tensors[0]).device))
     flow.price += static_cast<double>(elements) * prices.exponential_on_host;
@@ -250,7 +243,7 @@ void Flow::note_statistics(int i) {
   const auto stays = [&](TensorId id) { return id != made && sums_up(storages[storage_of(id)]); };
   if (!may_be_normalised_again(joint.tape, entry(i), stays)) return;
   flow.fuses_again = true;
-  flow.price = price_of(Work::Pointwise, 0, elements_of(info(made)), prices);
+  flow.price = price_of(Work::Pointwise, 0, info(made).elements(), prices);
 }
 
 /// What eager keeps of a pass over far more: statistics. Whoever makes them again reads all of that again.

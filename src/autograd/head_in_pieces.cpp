@@ -38,12 +38,6 @@ Dims dims_of_list(at::IntArrayRef list) {
   return dims;
 }
 
-int64_t numel_of(at::IntArrayRef sizes) {
-  int64_t count = 1;
-  for (int64_t size : sizes) count *= size;
-  return count;
-}
-
 bool is_half_type(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
 
 /// Units of all rows: from one to behind another.
@@ -266,11 +260,11 @@ class PieceWriter {
     Cutting cut;
     cut.lead = rows_.lead(it);
     const at::IntArrayRef sizes = it.sizes;
-    const int64_t a_unit = numel_of(sizes.slice(0, cut.lead)) / rows_.units;
+    const int64_t a_unit = c10::multiply_integers(sizes.slice(0, cut.lead)) / rows_.units;
     cut.row = here_.from * a_unit;
     cut.rows = (here_.behind - here_.from) * a_unit;
     for (;; ++cut.dim) {
-      const int64_t inside = numel_of(sizes.slice(cut.dim + 1, cut.lead - cut.dim - 1));
+      const int64_t inside = c10::multiply_integers(sizes.slice(cut.dim + 1, cut.lead - cut.dim - 1));
       if (cut.row % inside != 0 || cut.rows % inside != 0) continue;
       cut.from = cut.row / inside;
       cut.behind = cut.from + cut.rows / inside;
@@ -301,7 +295,7 @@ class PieceWriter {
     const size_t lead = rows_.lead(it);
     if (lead == 1) return id;
     Dims sizes, strides;
-    sizes.push_back(numel_of(at::IntArrayRef(it.sizes).slice(0, lead)));
+    sizes.push_back(c10::multiply_integers(at::IntArrayRef(it.sizes).slice(0, lead)));
     strides.push_back(it.strides[lead - 1]);
     for (size_t d = 0; d < lead; ++d)
       if (it.sizes[d] != 1) strides[0] = it.strides[d];
@@ -416,8 +410,7 @@ class PieceWriter {
       }
       if (member(i).kind == Kind::Mean)
         call("aten::div", "Scalar",
-             {tensor_arg(sum), value_arg(numel_of(from_.tensors[of.args[0].tensors[0]].sizes))}, quotient,
-             of.loc);
+             {tensor_arg(sum), value_arg(from_.tensors[of.args[0].tensors[0]].elements())}, quotient, of.loc);
       else
         call("aten::div", "Tensor", {tensor_arg(sum), tensor_arg(counts_.at(i))}, quotient, of.loc);
       sum = quotient;
@@ -488,7 +481,7 @@ class PieceWriter {
     if (lead > 1) {
       all = record::add_like(joint_.tape, result, whole.storage);
       Dims sizes;
-      sizes.push_back(numel_of(at::IntArrayRef(whole.sizes).slice(0, lead)));
+      sizes.push_back(c10::multiply_integers(at::IntArrayRef(whole.sizes).slice(0, lead)));
       for (size_t d = lead; d < whole.sizes.size(); ++d) sizes.push_back(whole.sizes[d]);
       info(all).strides = dims_of_list(c10::contiguous_strides(sizes));
       info(all).sizes = std::move(sizes);

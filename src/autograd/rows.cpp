@@ -27,12 +27,6 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::ranges::find(names, name) != names.end();
 }
 
-int64_t count_of(const TensorInfo& info) {
-  int64_t count = 1;
-  for (int64_t size : info.sizes) count *= size;
-  return count;
-}
-
 TensorId result_of(const Entry& entry, size_t i = 0) {
   return entry.results.size() > i && entry.results[i].tensors.size() == 1 ? entry.results[i].tensors[0] : -1;
 }
@@ -45,7 +39,7 @@ class Finding {
     rows_.units = units;
     rows_.members.resize(flow.entries.size());
     rows_.level.resize(flow.entries.size());
-    large_ = count_of(info(made_by(product))) / kLarge;
+    large_ = info(made_by(product)).elements() / kLarge;
   }
 
   ByRows find() {
@@ -73,7 +67,7 @@ class Finding {
   Member& member(size_t i) { return rows_.members[i]; }
   TensorId made_by(size_t i) const { return result_of(entry(i)); }
   size_t lead(TensorId id) const { return rows_.lead(info(id)); }
-  bool is_large(TensorId id) const { return count_of(info(id)) >= large_; }
+  bool is_large(TensorId id) const { return info(id).elements() >= large_; }
   bool is_contiguous(TensorId id) const {
     int64_t run = 1;
     const TensorInfo& it = info(id);
@@ -136,7 +130,7 @@ class Finding {
     bool little = true;
     for_each_tensor(entry(i).args, [&](TensorId id) {
       const Storage& storage = flow_.storages[flow_.storage_of(id)];
-      little &= storage.bytes * kLarge <= count_of(info(made));
+      little &= storage.bytes * kLarge <= info(made).elements();
     });
     return little && lead(made) > 0 && !entry(i).args.empty();
   }
@@ -471,12 +465,12 @@ class Finding {
 /// In the order in which they are tried: rows, then sequences.
 std::vector<int64_t> ways_to_count(const Flow& flow, size_t product) {
   const TensorInfo& made = flow.info(result_of(flow.entry(static_cast<int>(product))));
-  const int64_t rows = made.sizes[0], count = count_of(made);
+  const int64_t rows = made.sizes[0], count = made.elements();
   std::set<int64_t, std::greater<>> others;
   for (const Entry& entry : flow.joint.tape.entries)
     for_each_tensor(entry.results, [&](TensorId id) {
       const TensorInfo& info = flow.info(id);
-      if (info.sizes.size() > 1 && count_of(info) * 4 >= count && rows % info.sizes[0] == 0 &&
+      if (info.sizes.size() > 1 && info.elements() * 4 >= count && rows % info.sizes[0] == 0 &&
           info.sizes[0] > 1 && info.sizes[0] < rows)
         others.insert(info.sizes[0]);
     });
@@ -492,8 +486,8 @@ std::optional<size_t> largest_product(const Flow& flow) {
   for (size_t i = 0; i < flow.joint.backward; ++i) {
     const std::string_view name = base_name(flow.entry(static_cast<int>(i)));
     const TensorId made = result_of(flow.entry(static_cast<int>(i)));
-    if ((name != "mm" && name != "addmm") || made < 0 || count_of(flow.info(made)) <= most) continue;
-    most = count_of(flow.info(made));
+    if ((name != "mm" && name != "addmm") || made < 0 || flow.info(made).elements() <= most) continue;
+    most = flow.info(made).elements();
     found = i;
   }
   return found;

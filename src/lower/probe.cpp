@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <bit>
 #include <ctime>
-#include <numeric>
 
 #include "device/host/host.h"
 #include "record/argument.h"
@@ -245,7 +244,7 @@ class Prober {
     const record::TensorInfo& info = call_.tape.tensors[id];
     std::vector<int64_t> sizes;
     for (Sym s : call_.sizes(id)) sizes.push_back(value(s, values));
-    const int64_t numel = std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+    const int64_t numel = c10::multiply_integers(sizes);
     elements_ += numel;
     if (device == c10::kMeta || numel > kMostElements)
       return at::empty(sizes, at::TensorOptions().dtype(info.dtype).device(c10::kMeta));

@@ -160,7 +160,7 @@ class Parser {
   }
   at::Tensor contents(const TensorInfo& t) {
     const c10::Type& type = *c10::NumberType::get();
-    at::Tensor out = at::empty({product_of(t.sizes)}, t.dtype);
+    at::Tensor out = at::empty({t.elements()}, t.dtype);
     in_.expect("[");
     for (int64_t i = 0; i < out.numel(); ++i) {
       if (i) in_.expect(",");
@@ -168,11 +168,6 @@ class Parser {
     }
     in_.expect("]");
     return out.reshape({t.sizes.begin(), t.sizes.end()});
-  }
-  static int64_t product_of(const Dims& sizes) {
-    int64_t n = 1;
-    for (int64_t size : sizes) n *= size;
-    return n;
   }
 
   /// Numbers that the text does not name are of tensors that nobody uses.

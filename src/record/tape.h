@@ -14,6 +14,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <c10/util/accumulate.h>
 
 #include <algorithm>
 #include <cstdint>
@@ -51,6 +52,7 @@ struct TensorInfo {
   bool data_sized = false;     // its sizes may rest on such sizes
   bool chosen = false;         // an input that sizes and numbers say which it is (guard::Access::chosen)
 
+  int64_t elements() const { return c10::multiply_integers(sizes); }
   /// Its memory holds other numbers than it does.
   bool is_noted() const { return conjugated || negated; }
 };

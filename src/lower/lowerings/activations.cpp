@@ -259,8 +259,7 @@ std::vector<Value*> log_softmax_backward(Call& c) {
 /// record/dropout.h
 std::vector<Value*> dropout_keep(Call& c) {
   const Syms sizes = c.syms("sizes");
-  Sym numel = 1;
-  for (Sym s : sizes) numel *= s;
+  const Sym numel = product(sizes);
   auto number = [&](Sym n) { return c.make(Op::scalar, {}, {{"value", Syms{n}}, {"dtype", DType::I64}}); };
   auto of_state = [&](int64_t at) {
     Value* one = c.make(Op::slice, {c.tensor("state")},

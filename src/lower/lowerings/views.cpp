@@ -380,10 +380,6 @@ bool is_dense(const Ints& order, at::IntArrayRef sizes, at::IntArrayRef strides)
   return true;
 }
 
-int64_t elements(at::IntArrayRef sizes) {
-  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
-}
-
 /// What shows a part of so many elements as nested slices do: dimension by dimension in `order`, which is
 /// outermost first, a stretch of what is left, taken apart. A write can go back through it.
 std::optional<Steps> as_slices(int64_t count, const Ints& sizes, const Ints& strides, int64_t offset,
@@ -435,8 +431,9 @@ Result as_strided(Call& c) {
   const Ints sizes = c.integers("size"), strides = c.integers("stride");
   const int64_t offset = c.has("storage_offset") ? c.integer("storage_offset") - from.offset : 0;
   const Ints inside = outermost_first(Ints(from.strides.begin(), from.strides.end()));
-  const int64_t count = elements(from.sizes);
-  if (count == 0 || elements(sizes) == 0 || !is_dense(inside, from.sizes, from.strides)) return std::nullopt;
+  const int64_t count = c10::multiply_integers(from.sizes);
+  if (count == 0 || c10::multiply_integers(sizes) == 0 || !is_dense(inside, from.sizes, from.strides))
+    return std::nullopt;
   int64_t last = offset;
   for (size_t d = 0; d < sizes.size(); ++d) last += (sizes[d] - 1) * strides[d];
   if (offset < 0 || last >= count) return std::nullopt;
@@ -458,7 +455,7 @@ Result as_strided(Call& c) {
     in_order.push_back(sizes[order[i]]);
     position[order[i]] = static_cast<int64_t>(i);
   }
-  if (elements(sizes) == count) steps->clear();
+  if (c10::multiply_integers(sizes) == count) steps->clear();
   steps->push_back(reshape_to(Call::syms(in_order)));
   steps->push_back(permute_by(position));
   return from_there(*steps);
