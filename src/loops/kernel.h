@@ -174,9 +174,6 @@ BOLT_API std::string print(const Kernel& k);
 BOLT_API Kernel parse_kernel(std::string_view text);
 /// Throws Error(Internal) naming the expression. The list of invariants heads verify_kernel.cpp.
 BOLT_API void verify(const Kernel& k);
-/// Runs a kernel the slow and obvious way, in double (integers exactly): the oracle of every code generator's
-/// tests. `buffers` ends with the report's address when the kernel has checks.
-BOLT_API void run_reference(const Kernel& k, void* const* buffers, const int64_t* syms);
 /// Bytes read and written once each, and scalar operations: what the cost model and the reports count.
 struct Traffic {
   Sym bytes, flops;

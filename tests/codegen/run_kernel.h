@@ -16,6 +16,7 @@
 #include "codegen/cpu/schedule.h"
 #include "loops/kernel.h"
 #include "tests/codegen/targets.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::codegen::cpu::testing {
 

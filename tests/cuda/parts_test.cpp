@@ -11,8 +11,9 @@
 #include <fstream>
 #include <random>
 
-#include "graph/reference.h"
 #include "loops/normalise.h"
+#include "tests/reference/graph.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::codegen::cuda {
 namespace {

@@ -17,8 +17,8 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/reference.h"
-#include "graph/reference_ops.h"
+#include "tests/reference/graph.h"
+#include "tests/reference/graph_ops.h"
 
 namespace bolt::fuzz {
 
@@ -157,7 +157,7 @@ inline HostTensor shaken_run(const Node& n, const std::vector<const Samples*>& o
   shake(moved, random);
   for (size_t i = 0; i < out.cells.size(); ++i) {
     double v = exact.cells[i].real;
-    bool inexact = rounding == Rounding::Inside || graph::reference::round_to(out.dtype, v) != v;
+    bool inexact = rounding == Rounding::Inside || graph::round_to(out.dtype, v) != v;
     // A cast rounds what rounding has moved: it may land on a neighbour.
     if (n.op == Op::cast && args[0].is_real())
       inexact |= args[0].cells[i].real != operands[0]->exact.cells[i].real;

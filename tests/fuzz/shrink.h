@@ -47,7 +47,7 @@ inline bool cut(Case& c, size_t index) {
   Node* n = node_at(c, index);
   HostTensor data = samples_of(*c.graph, c.inputs).at(n->out()).exact;
   for (graph::Cell& cell : data.cells)
-    if (data.is_real()) cell.real = graph::reference::round_to(data.dtype, cell.real);
+    if (data.is_real()) cell.real = graph::round_to(data.dtype, cell.real);
   graph::Type type = n->out()->type;
   type.strides = graph::contiguous_strides(type.sizes);
   c.graph->replace_uses(n->out(), c.graph->add_input(type, graph::InputKind::Arg));

@@ -10,6 +10,7 @@
 
 #include "codegen/cpu/gemm/contraction.h"
 #include "tests/gemm/harness.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::codegen::cpu::gemm::test {
 namespace {

@@ -5,8 +5,8 @@
 
 #include <random>
 
-#include "graph/reference.h"
-#include "graph/reference_ops.h"
+#include "tests/reference/graph.h"
+#include "tests/reference/graph_ops.h"
 
 namespace bolt::graph {
 
@@ -37,7 +37,7 @@ inline std::vector<HostTensor> random_inputs(const Graph& g, unsigned seed) {
     HostTensor t = make_tensor(in.value->type.dtype, sizes);
     for (Cell& c : t.cells) {
       if (t.is_real()) {
-        c.real = reference::round_to(t.dtype, real(random));
+        c.real = round_to(t.dtype, real(random));
       } else {
         c.whole = static_cast<int64_t>(random() % static_cast<unsigned>(t.dtype == DType::Bool ? 2 : limit));
       }

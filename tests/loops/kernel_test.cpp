@@ -9,6 +9,7 @@
 #include "loops/kernel_ops.h"
 #include "loops/normalise.h"
 #include "support/error.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::loops {
 namespace {

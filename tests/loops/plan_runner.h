@@ -9,9 +9,10 @@
 #include <memory>
 #include <vector>
 
-#include "graph/reference.h"
 #include "loops/plan.h"
 #include "support/error.h"
+#include "tests/reference/graph.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::loops::testing {
 

@@ -1,41 +1,30 @@
 // graph/passes/constant_fold.cpp
-// Pointwise operations whose operands are all numbers (`scalar`) become one number. The reference execution
-// computes it, in double or exact integers, so the result is at least as exact as the operations would have
-// been.
-#include <functional>
-
+// Pointwise operations whose operands are all numbers (`scalar`) become one number, computed in double or
+// exact integers, so the result is at least as exact as the operations would have been.
+#include "graph/cell.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
-#include "graph/reference_ops.h"
-#include "support/error.h"
 
 namespace bolt::graph {
 namespace {
 
-std::optional<HostTensor> constant(const Value* v) {
+std::optional<Cell> constant(const Value* v) {
   if (!is_op(v, Op::scalar) || is_opaque(v->type.dtype)) return std::nullopt;
-  if (std::holds_alternative<Syms>(v->def->attrs.find("value")->second)) return std::nullopt;
-  reference::Operands none;
-  reference::ReferenceCall call{*v->def, none, [](Sym s) { return s.value(); },
-                                make_tensor(v->type.dtype, {})};
-  reference::create(call);
-  return call.out;
+  const Attr& value = v->def->attrs.find("value")->second;
+  if (std::holds_alternative<Syms>(value)) return std::nullopt;
+  return number_cell(value, v->type.dtype);
 }
 
 Value* fold(Graph& g, Node* node) {
   if (op_info(node->op).kind != OpKind::Pointwise || is_opaque(node->out()->type.dtype)) return nullptr;
-  std::vector<HostTensor> values;
+  std::vector<Cell> values;
   for (const Value* v : node->operands) {
-    std::optional<HostTensor> c = constant(v);
-    if (!c) return nullptr;
-    values.push_back(std::move(*c));
+    const std::optional<Cell> number = constant(v);
+    if (!number) return nullptr;
+    values.push_back(*number);
   }
-  reference::Operands operands;
-  for (const HostTensor& t : values) operands.push_back(&t);
-  DType t = node->out()->type.dtype;
-  reference::ReferenceCall call{*node, operands, [](Sym s) { return s.value(); }, make_tensor(t, {})};
-  reference::pointwise(call);
-  Cell result = call.out.cells[0];
+  const DType t = node->out()->type.dtype;
+  const Cell result = pointwise_cell(*node, values.data());
   Attr value = is_float(t)        ? Attr(result.real)
                : t == DType::Bool ? Attr(result.whole != 0)
                                   : Attr(result.whole);

@@ -17,8 +17,8 @@
 
 #include "codegen/cuda/compile_plan.h"
 #include "device/driver/launch.h"
-#include "graph/reference.h"
 #include "loops/plan.h"
+#include "tests/reference/graph.h"
 
 namespace bolt::gpu {
 

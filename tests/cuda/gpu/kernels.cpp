@@ -4,6 +4,7 @@
 #include "codegen/cuda/lists.h"
 #include "loops/normalise.h"
 #include "tests/cuda/gpu/gpu.h"
+#include "tests/reference/kernel.h"
 
 namespace bolt::gpu {
 namespace {

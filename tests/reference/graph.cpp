@@ -1,7 +1,7 @@
-// graph/reference.cpp
+// tests/reference/graph.cpp
 // The driver of the reference execution, host tensors, and views, reductions and
 // indexing.
-#include "graph/reference.h"
+#include "tests/reference/graph.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,10 +9,10 @@
 #include <limits>
 #include <unordered_map>
 
-#include "graph/reference_ops.h"
 #include "support/error.h"
 #include "support/half.h"
 #include "support/symbols.h"
+#include "tests/reference/graph_ops.h"
 
 namespace bolt::graph {
 namespace reference {
@@ -51,24 +51,13 @@ int64_t offset(const HostTensor& t, const Shape& index) {
   return at;
 }
 
-double round_to(DType t, double v) {
-  switch (t) {
-    case DType::F32: return static_cast<float>(v);
-    case DType::BF16: return bf16_to_float(float_to_bf16(static_cast<float>(v)));
-    case DType::F16: return f16_to_float(float_to_f16(static_cast<float>(v)));
-    default: return v;
-  }
-}
-
-int64_t wrap_to(DType t, int64_t v) {
-  switch (t) {
-    case DType::Bool: return v != 0;
-    case DType::U8: return static_cast<uint8_t>(v);
-    case DType::I8: return static_cast<int8_t>(v);
-    case DType::I16: return static_cast<int16_t>(v);
-    case DType::I32: return static_cast<int32_t>(v);
-    default: return v;
-  }
+void pointwise(ReferenceCall& c) {
+  int64_t n = 0;
+  Cell x[5];
+  for_each(c.out.sizes, [&](const Shape& i) {
+    for (size_t k = 0; k < c.in.size(); ++k) x[k] = at(*c.in[k], i);
+    c.out.cells[n++] = pointwise_cell(c.node, x);
+  });
 }
 
 // ---- views: where each element of the result is read ----
@@ -196,22 +185,8 @@ int64_t row_of(const HostTensor& x, int64_t dim, Cell index) {
 }
 
 Cell number_cell(const ReferenceCall& c, std::string_view name, DType t) {
-  Attr a = c.node.attrs.find(name)->second;
-  if (std::holds_alternative<Syms>(a)) a = c.sym(name);
-  Cell r;
-  double v = 0;
-  if (const double* d = std::get_if<double>(&a)) v = *d;
-  if (const int64_t* i = std::get_if<int64_t>(&a)) {
-    v = static_cast<double>(*i);
-    r.whole = wrap_to(t, *i);
-  } else if (const bool* b = std::get_if<bool>(&a)) {
-    v = *b;
-    r.whole = *b;
-  } else {
-    r.whole = wrap_to(t, static_cast<int64_t>(v));
-  }
-  if (is_float(t)) r.real = round_to(t, v);
-  return r;
+  const Attr& a = c.node.attrs.find(name)->second;
+  return graph::number_cell(std::holds_alternative<Syms>(a) ? Attr(c.sym(name)) : a, t);
 }
 
 Cell concatenated(const ReferenceCall& c, Shape i) {
@@ -515,7 +490,7 @@ std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTens
     run_node(call);
     const DType t = call.out.dtype;
     if (rounds_as_eager && is_half(t) && op_info(node->op).kind != OpKind::Create)
-      for (Cell& cell : call.out.cells) cell.real = reference::round_to(t, cell.real);
+      for (Cell& cell : call.out.cells) cell.real = round_to(t, cell.real);
     values[node->out()] = std::move(call.out);
   }
   std::vector<HostTensor> out;

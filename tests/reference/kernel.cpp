@@ -1,15 +1,17 @@
-// loops/reference_kernel.cpp
+// tests/reference/kernel.cpp
 // Runs a kernel the slow and obvious way: every expression becomes an array over the dimensions it varies
 // over, filled in SSA order; stores come last, so an `inout` buffer is read as it was before.
 //
 // Floating values are doubles and are rounded only where the kernel says so: by a cast and by a store.
 // Integers are exact and wrap at their width. Integer division by zero gives 0 (no trap).
+#include "tests/reference/kernel.h"
+
 #include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 
-#include "graph/reference_ops.h"
+#include "graph/cell.h"
 #include "loops/kernel.h"
 #include "loops/kernel_ops.h"
 #include "support/error.h"
@@ -18,8 +20,8 @@
 
 namespace bolt::loops {
 
-using graph::reference::round_to;
-using graph::reference::wrap_to;
+using graph::round_to;
+using graph::wrap_to;
 
 namespace {
 
@@ -80,7 +82,7 @@ ScalarCell apply(ScalarOp op, DType t, const ScalarCell* x) {
     const bool real = is_float(t) && !(choice && i == 0);
     real ? void(args[i].real = x[i].f) : void(args[i].whole = x[i].i);
   }
-  const graph::Cell r = graph::reference::scalar(graph_op(op), t, args);
+  const graph::Cell r = graph::scalar_cell(graph_op(op), t, args);
   const bool real = op == ScalarOp::from_bits || op == ScalarOp::random || (is_float(t) && !gives_bool(op));
   return real ? ScalarCell{r.real, 0} : ScalarCell{0, r.whole};
 }

@@ -1,4 +1,4 @@
-// graph/reference.h
+// tests/reference/graph.h
 // Runs a Graph the slow and obvious way on host memory: the oracle of the passes' and the backends' tests.
 //
 // Floating values are doubles and are rounded only by `cast`, and not between operations: two graphs that
@@ -9,14 +9,9 @@
 
 #include <vector>
 
-#include "graph/ir.h"
+#include "graph/cell.h"
 
 namespace bolt::graph {
-
-union Cell {
-  double real;
-  int64_t whole;  // integers and bool
-};
 
 struct HostTensor {
   DType dtype = DType::F32;
@@ -27,18 +22,18 @@ struct HostTensor {
   bool is_real() const { return is_float(dtype); }
 };
 
-BOLT_API HostTensor make_tensor(DType dtype, std::vector<int64_t> sizes);
+HostTensor make_tensor(DType dtype, std::vector<int64_t> sizes);
 /// From and to memory of the given element type and strides (in elements).
-BOLT_API HostTensor load_tensor(DType dtype, const std::vector<int64_t>& sizes,
-                                const std::vector<int64_t>& strides, const void* data);
-BOLT_API void store_tensor(const HostTensor& t, const std::vector<int64_t>& strides, void* data);
+HostTensor load_tensor(DType dtype, const std::vector<int64_t>& sizes, const std::vector<int64_t>& strides,
+                       const void* data);
+void store_tensor(const HostTensor& t, const std::vector<int64_t>& strides, void* data);
 
 /// One tensor per graph output, writes included.
 /// `rounds_as_eager`: all halves are rounded, but for numbers that are operands.
-BOLT_API std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs,
-                                               bool rounds_as_eager = false);
+std::vector<HostTensor> run_reference(const Graph& g, const std::vector<HostTensor>& inputs,
+                                      bool rounds_as_eager = false);
 
 /// The largest |a - b| / max(1, |b|); infinite when shapes, types or NaNs differ.
-BOLT_API double difference(const HostTensor& a, const HostTensor& b);
+double difference(const HostTensor& a, const HostTensor& b);
 
 }  // namespace bolt::graph

@@ -1,10 +1,10 @@
-// graph/reference_nn.cpp
+// tests/reference/graph_nn.cpp
 // Composites by their definitions, and contractions as plain loops.
 #include <algorithm>
 #include <cmath>
 
-#include "graph/reference_ops.h"
 #include "support/error.h"
+#include "tests/reference/graph_ops.h"
 
 namespace bolt::graph::reference {
 namespace {

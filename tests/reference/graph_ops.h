@@ -1,11 +1,11 @@
-// graph/reference_ops.h
+// tests/reference/graph_ops.h
 // What the parts of the reference execution share.
 #pragma once
 
 #include <functional>
 #include <vector>
 
-#include "graph/reference.h"
+#include "tests/reference/graph.h"
 
 namespace bolt::graph::reference {
 
@@ -37,14 +37,6 @@ void for_each(const Shape& sizes, const std::function<void(const Shape&)>& fn);
 /// The cell at `index`, aligned from the right, dimensions of size one standing for all.
 int64_t offset(const HostTensor& t, const Shape& index);
 inline Cell at(const HostTensor& t, const Shape& index) { return t.cells[offset(t, index)]; }
-/// Rounds a double to the nearest value of a floating type, wraps an integer to its width.
-double round_to(DType t, double v);
-int64_t wrap_to(DType t, int64_t v);
-
-/// One operation whose form in a kernel is Scalar, on operands of this type (`where`: of its choices).
-/// Nothing is rounded; integers wrap.
-Cell scalar(Op op, DType operand, const Cell* operands);
-
 // One function per group of rows; each fills call.out.
 void pointwise(ReferenceCall& call);
 void create(ReferenceCall& call);

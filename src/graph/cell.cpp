@@ -1,17 +1,18 @@
-// graph/reference_pointwise.cpp
-// Every pointwise row, as a function of doubles and one of integers. Graphs
-// and kernels are both executed by it.
+// graph/cell.cpp
+// Every pointwise row, as a function of doubles and one of integers.
+#include "graph/cell.h"
+
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <limits>
 
 #include "graph/pointwise.h"
-#include "graph/reference_ops.h"
 #include "support/error.h"
+#include "support/half.h"
 #include "support/philox.h"
 
-namespace bolt::graph::reference {
+namespace bolt::graph {
 namespace {
 
 [[noreturn]] void missing(Op op) {
@@ -253,18 +254,46 @@ Cell expanded(const Node& n, DType t, Cell x) {
   return r;
 }
 
-Cell apply(const Node& n, const Operands& in, DType to, const Cell* x) {
-  switch (pointwise_row(n.op).form) {
-    case Form::Cast: return cast(in[0]->dtype, to, x[0]);
-    case Form::Expanded: return expanded(n, to, x[0]);
-    case Form::Scalar: break;
-  }
-  return scalar(n.op, in[0]->dtype, x);
-}
-
 }  // namespace
 
-Cell scalar(Op op, DType operand, const Cell* x) {
+double round_to(DType t, double v) {
+  switch (t) {
+    case DType::F32: return static_cast<float>(v);
+    case DType::BF16: return bf16_to_float(float_to_bf16(static_cast<float>(v)));
+    case DType::F16: return f16_to_float(float_to_f16(static_cast<float>(v)));
+    default: return v;
+  }
+}
+
+int64_t wrap_to(DType t, int64_t v) {
+  switch (t) {
+    case DType::Bool: return v != 0;
+    case DType::U8: return static_cast<uint8_t>(v);
+    case DType::I8: return static_cast<int8_t>(v);
+    case DType::I16: return static_cast<int16_t>(v);
+    case DType::I32: return static_cast<int32_t>(v);
+    default: return v;
+  }
+}
+
+Cell number_cell(const Attr& a, DType t) {
+  Cell r;
+  double v = 0;
+  if (const double* d = std::get_if<double>(&a)) v = *d;
+  if (const int64_t* i = std::get_if<int64_t>(&a)) {
+    v = static_cast<double>(*i);
+    r.whole = wrap_to(t, *i);
+  } else if (const bool* b = std::get_if<bool>(&a)) {
+    v = *b;
+    r.whole = *b;
+  } else {
+    r.whole = wrap_to(t, static_cast<int64_t>(v));
+  }
+  if (is_float(t)) r.real = round_to(t, v);
+  return r;
+}
+
+Cell scalar_cell(Op op, DType operand, const Cell* x) {
   const bool real = is_float(operand);
   Cell r;
   switch (op) {
@@ -298,13 +327,14 @@ Cell scalar(Op op, DType operand, const Cell* x) {
   return r;
 }
 
-void pointwise(ReferenceCall& c) {
-  int64_t n = 0;
-  Cell x[5];
-  for_each(c.out.sizes, [&](const Shape& i) {
-    for (size_t k = 0; k < c.in.size(); ++k) x[k] = at(*c.in[k], i);
-    c.out.cells[n++] = apply(c.node, c.in, c.out.dtype, x);
-  });
+Cell pointwise_cell(const Node& n, const Cell* x) {
+  const DType from = n.operands[0]->type.dtype, to = n.out()->type.dtype;
+  switch (pointwise_row(n.op).form) {
+    case Form::Cast: return cast(from, to, x[0]);
+    case Form::Expanded: return expanded(n, to, x[0]);
+    case Form::Scalar: break;
+  }
+  return scalar_cell(n.op, from, x);
 }
 
-}  // namespace bolt::graph::reference
+}  // namespace bolt::graph
