@@ -46,28 +46,6 @@ std::optional<Sym> coefficient(Sym index, Sym variable) {
   return total;
 }
 
-std::vector<BufferAccess> accesses(const Kernel& k) {
-  std::vector<BufferAccess> out;
-  auto add = [&](BufferAccess a, Sym index, const std::vector<GatherTerm>& gather, ExprId mask) {
-    for (size_t i = 0; i < k.dims.size(); ++i)
-      a.strides.push_back(coefficient(index, Kernel::dim(static_cast<int>(i))));
-    for (const GatherTerm& g : gather) a.computed_dims |= k.exprs[g.value].dims;
-    if (mask != kNone) a.computed_dims |= k.exprs[mask].dims;
-    a.gather = !gather.empty();
-    a.masked = mask != kNone;
-    out.push_back(std::move(a));
-  };
-  for (size_t i = 0; i < k.exprs.size(); ++i) {
-    const Expr& e = k.exprs[i];
-    if (e.kind == ExprKind::Load) add({e.buffer, static_cast<ExprId>(i), -1, {}}, e.index, e.gather, e.mask);
-  }
-  for (size_t i = 0; i < k.stores.size(); ++i) {
-    const Store& s = k.stores[i];
-    add({s.buffer, kNone, static_cast<int>(i), {}}, s.index, s.gather, s.mask);
-  }
-  return out;
-}
-
 std::vector<int> reduction_levels(const Kernel& k, const std::vector<ExprId>& follows) {
   std::vector<int> level(k.exprs.size(), 0);
   for (size_t i = 0; i < k.exprs.size(); ++i) {

@@ -14,17 +14,6 @@ namespace bolt::loops {
 /// division.
 BOLT_API std::optional<Sym> coefficient(Sym index, Sym variable);
 
-struct BufferAccess {
-  int buffer;
-  ExprId load = kNone;                      // the expression, or
-  int store = -1;                           // the position in Kernel::stores
-  std::vector<std::optional<Sym>> strides;  // per dimension; computed index terms apart
-  uint32_t computed_dims = 0;               // dimensions that the gather terms and the mask vary over
-  bool gather = false, masked = false;
-};
-/// All loads, then all stores.
-BOLT_API std::vector<BufferAccess> accesses(const Kernel& k);
-
 /// How many reductions in a row each expression waits for: 0 before any, 1 for the first reduction's result
 /// and what uses it, and so on. A schedule that keeps nothing needs one sweep over the reduced dimensions for
 /// each level. `follows`, by expression: of a sum, the maximum that it is computed beside, in one sweep, so

@@ -307,7 +307,6 @@ class CudaEmitter : CudaValues, Lines {
   // A block reads its squares along `across`, waits, and goes on along `inner`.
   void tile() {
     const size_t body = out_.size();
-    const std::string type = std::string("const ") + position_type();
     for (ExprId id = 0; id < static_cast<ExprId>(k_.exprs.size()); ++id)
       if (turned(id)) read_square(id);
     line("__syncthreads();");

@@ -20,8 +20,6 @@ class BOLT_API Nvrtc {
   /// has loaded, and what the loader finds by name. Null: there is none, and `*why` says what was tried.
   static std::shared_ptr<const Nvrtc> open(const std::vector<std::string>& paths, std::string* why);
 
-  int major() const { return major_; }
-  int minor() const { return minor_; }
   /// "13.0": part of every cache key.
   std::string version() const { return std::to_string(major_) + "." + std::to_string(minor_); }
   /// Machine code for a compute capability (90: sm_90). The newest one that this version knows serves a newer
