@@ -56,21 +56,16 @@ bool like_first(Call& c) {
   return !c.tensor(0).is_complex();
 }
 
-bool contiguous_as_first(Call& c) {
-  c.give(c.tensor(0).sizes(), c.tensor(0).scalar_type());
-  return true;
-}
+void contiguous_as_first(Call& c) { c.give(c.tensor(0).sizes(), c.tensor(0).scalar_type()); }
 
-bool like_first_and_indices(Call& c) {
+void like_first_and_indices(Call& c) {
   c.give_like(c.tensor(0));
   c.give_like(c.tensor(0), at::kLong);
-  return true;
 }
 
-bool like_first_and_mask(Call& c) {
+void like_first_and_mask(Call& c) {
   c.give_like(c.tensor(0));
   c.give_like(c.tensor(0), at::kBool);
-  return true;
 }
 
 /// The layout that TensorIterator gives to the result of these.
@@ -94,10 +89,7 @@ at::ScalarType promoted(const Call& c, size_t a, size_t b) {
   return at::result_type(c.tensor(a), c.tensor(b));
 }
 
-bool pointwise_of_two(Call& c) {
-  give_pointwise(c, {c.tensor(0), c.tensor(1)}, promoted(c, 0, 1));
-  return true;
-}
+void pointwise_of_two(Call& c) { give_pointwise(c, {c.tensor(0), c.tensor(1)}, promoted(c, 0, 1)); }
 
 bool quotient(Call& c) {
   const at::ScalarType type = promoted(c, 0, 1);
@@ -106,40 +98,28 @@ bool quotient(Call& c) {
   return true;
 }
 
-bool truth_of_one(Call& c) {
-  c.give_like(c.tensor(0), at::kBool);
-  return true;
-}
+void truth_of_one(Call& c) { c.give_like(c.tensor(0), at::kBool); }
 
-bool truth_of_two(Call& c) {
-  give_pointwise(c, {c.tensor(0), c.tensor(1)}, at::kBool);
-  return true;
-}
+void truth_of_two(Call& c) { give_pointwise(c, {c.tensor(0), c.tensor(1)}, at::kBool); }
 
-bool chosen(Call& c) {
-  give_pointwise(c, {c.tensor(0), c.tensor(1), c.tensor(2)}, promoted(c, 1, 2));
-  return true;
-}
+void chosen(Call& c) { give_pointwise(c, {c.tensor(0), c.tensor(1), c.tensor(2)}, promoted(c, 1, 2)); }
 
 /// However they lie, what is filled is contiguous.
-bool masked(Call& c) {
+void masked(Call& c) {
   const at::Tensor self = c.tensor(0);
   c.give(at::infer_size(self.sizes(), c.tensor(1).sizes()), self.scalar_type());
-  return true;
 }
 
-bool prelu_backward(Call& c) {
+void prelu_backward(Call& c) {
   for (int i = 0; i < 2; ++i)
     give_pointwise(c, {c.tensor(0), c.tensor(1), c.tensor(2)}, c.tensor(1).scalar_type());
-  return true;
 }
 
 /// Only the CPU's kernel keeps a buffer for the gradient.
-bool log_sigmoid(Call& c) {
+void log_sigmoid(Call& c) {
   const Tensor t = c.tensor(0);
   c.give_like(t);
   device::is_processor(t.device()) ? c.give_like(t) : c.give({0}, t.scalar_type());
-  return true;
 }
 
 // --- New tensors ------------------------------------------------------------------------------------------
@@ -159,24 +139,16 @@ bool filled_like(Call& c) { return copy_of(c, 5, c.dtype(1, c.tensor(0).scalar_t
 bool full_like(Call& c) { return copy_of(c, 6, c.dtype(2, c.tensor(0).scalar_type())); }
 bool converted(Call& c) { return copy_of(c, 6, c.dtype(1, c.tensor(0).scalar_type())); }
 
-bool new_of_size(Call& c) {
-  c.give(c.integers(1), c.dtype(2, c.tensor(0).scalar_type()));
-  return true;
+/// `kType`: the index of its element type.
+template <size_t kType>
+void new_of_size(Call& c) {
+  c.give(c.integers(1), c.dtype(kType, c.tensor(0).scalar_type()));
 }
 
-bool new_full(Call& c) {
-  c.give(c.integers(1), c.dtype(3, c.tensor(0).scalar_type()));
-  return true;
-}
+void new_strided(Call& c) { c.give(c.integers(1), c.integers(2), c.dtype(3, c.tensor(0).scalar_type())); }
 
-bool new_strided(Call& c) {
-  c.give(c.integers(1), c.integers(2), c.dtype(3, c.tensor(0).scalar_type()));
-  return true;
-}
-
-bool of_size(Call& c) {
+void of_size(Call& c) {
   c.give(c.integers(0), c.dtype(1, at::typeMetaToScalarType(at::get_default_dtype())));
-  return true;
 }
 
 bool full(Call& c) {
@@ -185,30 +157,22 @@ bool full(Call& c) {
   return true;
 }
 
-bool scalar_tensor(Call& c) {
-  c.give({}, c.dtype(1, at::typeMetaToScalarType(at::get_default_dtype())));
-  return true;
-}
+void scalar_tensor(Call& c) { c.give({}, c.dtype(1, at::typeMetaToScalarType(at::get_default_dtype()))); }
 
 // --- Parts of tensors -------------------------------------------------------------------------------------
 
 /// What gradients of views are written into: (grad, sizes, ...).
-bool of_given_sizes(Call& c) {
-  c.give(c.integers(1), c.tensor(0).scalar_type());
-  return true;
-}
+void of_given_sizes(Call& c) { c.give(c.integers(1), c.tensor(0).scalar_type()); }
 
-bool embedding(Call& c) {
+void embedding(Call& c) {
   std::vector<int64_t> sizes = c.tensor(1).sizes().vec();
   const Tensor weight = c.tensor(0);
   sizes.insert(sizes.end(), weight.sizes().begin() + 1, weight.sizes().end());
   c.give(sizes, weight.scalar_type());
-  return true;
 }
 
-bool embedding_backward(Call& c) {
+void embedding_backward(Call& c) {
   c.give({c.argument(2).toInt(), c.tensor(0).size(-1)}, c.tensor(0).scalar_type());
-  return true;
 }
 
 bool index_select(Call& c) {
@@ -239,31 +203,23 @@ bool padded(Call& c) {
   return true;
 }
 
-bool repeated(Call& c) {
+void repeated(Call& c) {
   std::vector<int64_t> sizes = c.integers(1);
   const Tensor t = c.tensor(0);
   for (int64_t d = 1; d <= t.dim(); ++d) sizes[sizes.size() - static_cast<size_t>(d)] *= t.size(-d);
   c.give(sizes, t.scalar_type());
-  return true;
 }
 
 // --- Reductions and products ------------------------------------------------------------------------------
 
-bool one_number(Call& c) {
-  c.give({}, c.tensor(0).scalar_type());
-  return true;
-}
+void one_number(Call& c) { c.give({}, c.tensor(0).scalar_type()); }
 
-bool sum_of_all(Call& c) {
+void sum_of_all(Call& c) {
   const at::ScalarType type = c.tensor(0).scalar_type();
   c.give({}, c.dtype(1, at::isIntegralType(type, true) ? at::kLong : type));
-  return true;
 }
 
-bool mean_of_all(Call& c) {
-  c.give({}, c.dtype(1, c.tensor(0).scalar_type()));
-  return true;
-}
+void mean_of_all(Call& c) { c.give({}, c.dtype(1, c.tensor(0).scalar_type())); }
 
 /// `dims`, `keep`: the indices of those arguments.
 std::vector<int64_t> reduced(const Call& c, size_t dims, size_t keep) {
@@ -291,48 +247,31 @@ bool logsumexp(Call& c) {
   return true;
 }
 
-bool matrix_vector(Call& c) {
-  c.give({c.tensor(0).size(0)}, c.tensor(0).scalar_type());
-  return true;
-}
+void matrix_vector(Call& c) { c.give({c.tensor(0).size(0)}, c.tensor(0).scalar_type()); }
 
 // --- Losses -----------------------------------------------------------------------------------------------
 
 /// (input, target, reduction, ...), as large as both where it does not reduce.
-bool loss(Call& c) {
-  if (c.argument(2).toInt() != 0)
-    c.give({}, c.tensor(0).scalar_type());
-  else
-    give_pointwise(c, {c.tensor(0), c.tensor(1)}, c.tensor(0).scalar_type());
-  return true;
+void loss(Call& c) {
+  const at::ScalarType type = c.tensor(0).scalar_type();
+  c.argument(2).toInt() ? c.give({}, type) : give_pointwise(c, {c.tensor(0), c.tensor(1)}, type);
 }
 
 /// (grad, input, ...)
-bool contiguous_as_second(Call& c) {
-  c.give(c.tensor(1).sizes(), c.tensor(1).scalar_type());
-  return true;
-}
+void contiguous_as_second(Call& c) { c.give(c.tensor(1).sizes(), c.tensor(1).scalar_type()); }
 
 /// (scores by time, sequence and class, ...): of each sequence the loss, the slopes, and a divisor.
-bool ctc_losses(Call& c) {
+void ctc_losses(Call& c) {
   const Tensor scores = c.tensor(0);
   c.give({scores.size(1)}, scores.scalar_type());
   contiguous_as_first(c);
   c.give({scores.size(1)}, scores.scalar_type());
-  return true;
 }
 
-bool like_second(Call& c) {
-  c.give_like(c.tensor(1));
-  return true;
-}
+void like_second(Call& c) { c.give_like(c.tensor(1)); }
 
-bool weighted_loss(Call& c) {
-  if (c.argument(3).toInt() != 0)
-    c.give({}, c.tensor(0).scalar_type());
-  else
-    c.give_like(c.tensor(0));
-  return true;
+void weighted_loss(Call& c) {
+  c.argument(3).toInt() ? c.give({}, c.tensor(0).scalar_type()) : c.give_like(c.tensor(0));
 }
 
 // --- Normalisations ---------------------------------------------------------------------------------------
@@ -346,14 +285,17 @@ at::ScalarType statistics_type(const Tensor& input, const Tensor& weight) {
   return half && weight.defined() && weight.scalar_type() == at::kFloat ? at::kFloat : type;
 }
 
-bool layer_norm(Call& c) {
+void layer_norm(Call& c) {
   const Tensor input = c.tensor(0);
   const size_t outer = static_cast<size_t>(input.dim()) - c.integers(1).size();
   c.give(input.sizes(), input.scalar_type());
   std::vector<int64_t> sizes = input.sizes().vec();
   std::fill(sizes.begin() + static_cast<std::ptrdiff_t>(outer), sizes.end(), 1);
   for (int i = 0; i < 2; ++i) c.give(sizes, statistics_type(input, c.tensor(2)));
-  return true;
+}
+
+void give_formatted(Call& c, const Tensor& like) {
+  c.give_format(like.sizes(), like.suggest_memory_format(), like.scalar_type());
 }
 
 void give_if(Call& c, bool wanted, const Tensor& like) {
@@ -361,79 +303,57 @@ void give_if(Call& c, bool wanted, const Tensor& like) {
 }
 
 /// (grad, input, shape, mean, rstd, weight, bias, mask)
-bool layer_norm_backward(Call& c) {
+void layer_norm_backward(Call& c) {
   const auto mask = c.argument(7).toBoolList();
-  if (mask[0])
-    c.give(c.tensor(1).sizes(), c.tensor(1).scalar_type());
-  else
-    c.give_nothing();
+  mask[0] ? contiguous_as_second(c) : c.give_nothing();
   give_if(c, mask[1], c.tensor(5));
   give_if(c, mask[2], c.tensor(6));
-  return true;
 }
 
 /// (input, weight, bias, mean, var, training, momentum, eps). In evaluation the CPU keeps no statistics, and
 /// CUDA those that it was given.
-bool batch_norm(Call& c) {
+void batch_norm(Call& c) {
   const Tensor input = c.tensor(0);
   const int64_t kept = c.flag(5) || !device::is_processor(input.device()) ? input.size(1) : 0;
-  c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
+  give_formatted(c, input);
   for (int i = 0; i < 2; ++i) c.give({kept}, statistics_type(input, c.tensor(1)));
-  return true;
 }
 
 /// (grad, input, weight, mean, var, save_mean, save_invstd, train, eps, mask)
-bool batch_norm_backward(Call& c) {
+void batch_norm_backward(Call& c) {
   const Tensor input = c.tensor(1), weight = c.tensor(2);
   const auto mask = c.argument(9).toBoolList();
   const at::ScalarType type = weight.defined() ? weight.scalar_type() : input.scalar_type();
-  if (mask[0])
-    c.give_format(input.sizes(), input.suggest_memory_format(), input.scalar_type());
-  else
-    c.give_nothing();
+  mask[0] ? give_formatted(c, input) : c.give_nothing();
   for (size_t i = 1; i < 3; ++i) mask[i] ? c.give({input.size(1)}, type) : c.give_nothing();
-  return true;
 }
 
 /// Only the CPU's kernels know channels that are last.
 void give_group_normal(Call& c, const Tensor& input) {
-  c.give_format(
-      input.sizes(),
-      device::is_processor(input.device()) ? input.suggest_memory_format() : at::MemoryFormat::Contiguous,
-      input.scalar_type());
+  device::is_processor(input.device()) ? give_formatted(c, input)
+                                       : c.give(input.sizes(), input.scalar_type());
 }
 
 /// (input, weight, bias, N, C, HxW, groups, eps)
-bool group_norm(Call& c) {
+void group_norm(Call& c) {
   const Tensor input = c.tensor(0), weight = c.tensor(1);
   give_group_normal(c, input);
   const bool mixed = weight.defined() && weight.scalar_type() != input.scalar_type();
   for (int i = 0; i < 2; ++i)
     c.give({c.argument(3).toInt(), c.argument(6).toInt()}, mixed ? at::kFloat : input.scalar_type());
-  return true;
 }
 
 /// (grad, input, mean, rstd, weight, N, C, HxW, groups, mask)
-bool group_norm_backward(Call& c) {
+void group_norm_backward(Call& c) {
   const Tensor input = c.tensor(1);
   const auto mask = c.argument(9).toBoolList();
-  if (mask[0])
-    give_group_normal(c, input);
-  else
-    c.give_nothing();
+  mask[0] ? give_group_normal(c, input) : c.give_nothing();
   for (size_t i = 1; i < 3; ++i) give_if(c, mask[i], c.tensor(4));
-  return true;
 }
 
-bool draw_state(Call& c) {
-  c.give({2}, at::kLong);
-  return true;
-}
+void draw_state(Call& c) { c.give({2}, at::kLong); }
 
-bool dropout_keep(Call& c) {
-  c.give(c.integers(1), at::kBool);
-  return true;
-}
+void dropout_keep(Call& c) { c.give(c.integers(1), at::kBool); }
 
 bool dropout(Call& c) {
   c.give_like(c.tensor(0));
@@ -453,13 +373,12 @@ bool attention(Call& c) {
 }
 
 /// (grad, q, k, v, ...): gradients whose rows come before the heads, however the tensors lie.
-bool attention_backward(Call& c) {
+void attention_backward(Call& c) {
   for (size_t i = 1; i < 4; ++i) {
     const Tensor t = c.tensor(i);
     const int64_t heads = t.size(1), rows = t.size(2), row = t.size(3);
     c.give(t.sizes(), {rows * heads * row, row, heads * row, 1}, t.scalar_type());
   }
-  return true;
 }
 
 /// (query, key, value, bias, logsumexp?, ...). ATen has its result lie as the query does, and so must
@@ -469,10 +388,7 @@ bool cudnn_attention(Call& c) {
   const Tensor q = c.tensor(0), k = c.tensor(1), v = c.tensor(2);
   if (q.dim() != 4 || v.size(3) != q.size(3)) return false;
   c.give_like(q);
-  if (c.flag(4))
-    c.give({q.size(0), q.size(1), q.size(2), 1}, at::kFloat);
-  else
-    c.give_nothing();
+  c.flag(4) ? c.give({q.size(0), q.size(1), q.size(2), 1}, at::kFloat) : c.give_nothing();
   c.give_nothing(), c.give_nothing();  // where sequences of a packed batch begin
   c.give_number(q.size(2)), c.give_number(k.size(2));
   c.give({}, at::kLong), c.give({}, at::kLong);  // the state of the random numbers
@@ -542,7 +458,7 @@ bool convolution(Call& c) {
 }
 
 /// (grad, input, weight, bias_sizes, stride, padding, dilation, transposed, output_padding, groups, mask)
-bool convolution_backward(Call& c) {
+void convolution_backward(Call& c) {
   const Tensor input = c.tensor(1), weight = c.tensor(2);
   const auto mask = c.argument(10).toBoolList();
   const at::MemoryFormat format = convolution_format(input, weight);
@@ -552,21 +468,22 @@ bool convolution_backward(Call& c) {
   }
   const int64_t channels = c.tensor(0).size(1);
   mask[2] ? c.give({channels}, weight.scalar_type()) : c.give_nothing();
-  return true;
 }
 
-bool pooled(Call& c) {
+void pooled(Call& c) {
   const Tensor t = c.tensor(0);
   std::vector<int64_t> sizes = t.sizes().vec();
   const std::vector<int64_t> to = c.integers(1);
   std::copy(to.begin(), to.end(), sizes.end() - static_cast<std::ptrdiff_t>(to.size()));
   c.give_format(sizes, t.suggest_memory_format(), t.scalar_type());
-  return true;
 }
 
-bool pooled_backward(Call& c) {
-  const Tensor t = c.tensor(1);
-  c.give_format(t.sizes(), t.suggest_memory_format(), t.scalar_type());
+void pooled_backward(Call& c) { give_formatted(c, c.tensor(1)); }
+
+/// A row that never gives up.
+template <void (*row)(Call&)>
+bool sure(Call& c) {
+  row(c);
   return true;
 }
 
@@ -575,73 +492,73 @@ constexpr std::pair<ResultRow, std::string_view> kRows[] = {
      "aten::relu aten::abs aten::hardtanh aten::hardswish aten::nan_to_num aten::flip aten::bernoulli "
      "aten::bernoulli.p aten::index_put aten::_unsafe_index_put aten::_safe_softmax "
      "aten::log_sigmoid_backward aten::native_dropout_backward aten::_masked_softmax_backward"},
-    {contiguous_as_first, "aten::roll"},
+    {sure<contiguous_as_first>, "aten::roll"},
     {embedding_bag, "aten::_embedding_bag"},
-    {like_first_and_indices, "aten::sort"},
-    {pointwise_of_two,
+    {sure<like_first_and_indices>, "aten::sort"},
+    {sure<pointwise_of_two>,
      "aten::add.Scalar aten::sub.Scalar aten::mul.Scalar aten::rsub.Scalar aten::rsub.Tensor "
      "aten::_prelu_kernel aten::hardtanh_backward aten::hardswish_backward aten::mish_backward"},
     {quotient, "aten::div.Scalar"},
-    {truth_of_one, "aten::isnan aten::isinf aten::logical_not"},
-    {truth_of_two, "aten::logical_and aten::logical_or aten::logical_xor"},
-    {chosen, "aten::where.self"},
-    {masked, "aten::masked_fill.Scalar aten::masked_fill.Tensor"},
-    {prelu_backward, "aten::_prelu_kernel_backward"},
-    {log_sigmoid, "aten::log_sigmoid_forward"},
+    {sure<truth_of_one>, "aten::isnan aten::isinf aten::logical_not"},
+    {sure<truth_of_two>, "aten::logical_and aten::logical_or aten::logical_xor"},
+    {sure<chosen>, "aten::where.self"},
+    {sure<masked>, "aten::masked_fill.Scalar aten::masked_fill.Tensor"},
+    {sure<prelu_backward>, "aten::_prelu_kernel_backward"},
+    {sure<log_sigmoid>, "aten::log_sigmoid_forward"},
     {cloned, "aten::clone"},
     {converted, "aten::_to_copy"},
     {filled_like, "aten::zeros_like aten::ones_like aten::empty_like aten::rand_like aten::randn_like"},
     {full_like, "aten::full_like"},
-    {new_of_size, "aten::new_zeros aten::new_ones aten::new_empty"},
-    {new_full, "aten::new_full"},
-    {new_strided, "aten::new_empty_strided"},
-    {of_size, "aten::zeros aten::ones aten::rand aten::randn"},
+    {sure<new_of_size<2>>, "aten::new_zeros aten::new_ones aten::new_empty"},
+    {sure<new_of_size<3>>, "aten::new_full"},
+    {sure<new_strided>, "aten::new_empty_strided"},
+    {sure<of_size>, "aten::zeros aten::ones aten::rand aten::randn"},
     {full, "aten::full"},
-    {scalar_tensor, "aten::scalar_tensor"},
-    {of_given_sizes,
+    {sure<scalar_tensor>, "aten::scalar_tensor"},
+    {sure<of_given_sizes>,
      "aten::select_backward aten::slice_backward aten::diagonal_backward aten::unfold_backward"},
-    {embedding, "aten::embedding"},
-    {embedding_backward, "aten::embedding_dense_backward"},
+    {sure<embedding>, "aten::embedding"},
+    {sure<embedding_backward>, "aten::embedding_dense_backward"},
     {index_select, "aten::index_select"},
     {stacked, "aten::stack"},
     {padded, "aten::constant_pad_nd"},
-    {repeated, "aten::repeat"},
-    {sum_of_all, "aten::sum aten::prod"},
-    {mean_of_all, "aten::mean"},
-    {one_number, "aten::max aten::min aten::dot"},
+    {sure<repeated>, "aten::repeat"},
+    {sure<sum_of_all>, "aten::sum aten::prod"},
+    {sure<mean_of_all>, "aten::mean"},
+    {sure<one_number>, "aten::max aten::min aten::dot"},
     {spread<1>, "aten::var.correction aten::std.correction"},
     {spread<2>, "aten::var_mean.correction aten::std_mean.correction"},
     {logsumexp, "aten::logsumexp"},
-    {matrix_vector, "aten::mv"},
-    {loss, "aten::huber_loss"},
-    {contiguous_as_second,
+    {sure<matrix_vector>, "aten::mv"},
+    {sure<loss>, "aten::huber_loss"},
+    {sure<contiguous_as_second>,
      "aten::mse_loss_backward aten::smooth_l1_loss_backward aten::huber_loss_backward aten::glu_backward "
      "aten::multi_margin_loss_backward aten::multilabel_margin_loss_backward aten::_ctc_loss_backward "
      "aten::_ctc_loss_backward.Tensor aten::fractional_max_pool3d_backward"},
-    {like_first_and_mask,
+    {sure<like_first_and_mask>,
      "aten::fake_quantize_per_tensor_affine_cachemask "
      "aten::_fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
      "aten::fake_quantize_per_channel_affine_cachemask"},
-    {weighted_loss, "aten::binary_cross_entropy"},
-    {like_second, "aten::binary_cross_entropy_backward"},
-    {layer_norm, "aten::native_layer_norm"},
-    {layer_norm_backward, "aten::native_layer_norm_backward"},
-    {batch_norm, "aten::native_batch_norm"},
-    {batch_norm_backward, "aten::native_batch_norm_backward"},
-    {group_norm, "aten::native_group_norm"},
-    {group_norm_backward, "aten::native_group_norm_backward"},
+    {sure<weighted_loss>, "aten::binary_cross_entropy"},
+    {sure<like_second>, "aten::binary_cross_entropy_backward"},
+    {sure<layer_norm>, "aten::native_layer_norm"},
+    {sure<layer_norm_backward>, "aten::native_layer_norm_backward"},
+    {sure<batch_norm>, "aten::native_batch_norm"},
+    {sure<batch_norm_backward>, "aten::native_batch_norm_backward"},
+    {sure<group_norm>, "aten::native_group_norm"},
+    {sure<group_norm_backward>, "aten::native_group_norm_backward"},
     {dropout, "aten::native_dropout"},
-    {draw_state, "torchbolt::draw_state"},
-    {ctc_losses, "torchbolt::ctc_losses torchbolt::ctc_losses.lists"},
-    {dropout_keep, "torchbolt::dropout_keep"},
+    {sure<draw_state>, "torchbolt::draw_state"},
+    {sure<ctc_losses>, "torchbolt::ctc_losses torchbolt::ctc_losses.lists"},
+    {sure<dropout_keep>, "torchbolt::dropout_keep"},
     {attention, "aten::_scaled_dot_product_flash_attention_for_cpu"},
-    {attention_backward, "aten::_scaled_dot_product_flash_attention_for_cpu_backward"},
+    {sure<attention_backward>, "aten::_scaled_dot_product_flash_attention_for_cpu_backward"},
     {cudnn_attention, "aten::_scaled_dot_product_cudnn_attention"},
     {cudnn_attention_backward, "aten::_scaled_dot_product_cudnn_attention_backward"},
     {convolution, "aten::convolution"},
-    {convolution_backward, "aten::convolution_backward"},
-    {pooled, "aten::_adaptive_avg_pool2d"},
-    {pooled_backward, "aten::_adaptive_avg_pool2d_backward"},
+    {sure<convolution_backward>, "aten::convolution_backward"},
+    {sure<pooled>, "aten::_adaptive_avg_pool2d"},
+    {sure<pooled_backward>, "aten::_adaptive_avg_pool2d_backward"},
 };
 
 }  // namespace
