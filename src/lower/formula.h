@@ -6,6 +6,7 @@
 #pragma once
 
 #include <optional>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -100,6 +101,17 @@ class Formula {
   Call& c_;
   DType type_;
 };
+
+/// A row with one result, of reals, by its formula: Term(const Formula&), or Term(Call&, const Formula&).
+template <auto formula>
+Results of_reals(Call& c) {
+  const Formula f(c);
+  if (!f.is_real()) return {};
+  if constexpr (std::is_invocable_v<decltype(formula), const Formula&>)
+    return f.only(formula(f));
+  else
+    return f.only(formula(c, f));
+}
 
 /// The dimensions from `first` up to, but without, `last`.
 Syms dims_between(int64_t first, int64_t last);

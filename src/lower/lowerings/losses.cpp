@@ -31,37 +31,27 @@ Term incoming(Call& c, const Formula& f, Term x) {
 
 // ---- of differences ----
 
-Results mse(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term mse(Call& c, const Formula& f) {
   Term d = f("self") - f("target");
-  return f.only(reduced(c, f, d * d));
+  return reduced(c, f, d * d);
 }
 Results mse_backward(Call& c) {
   Formula f(c);
   Term d = f("self") - f("target");
   return f.only(2 * d * incoming(c, f, d));
 }
-Results l1(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
-  return f.only(reduced(c, f, abs(f("self") - f("target"))));
-}
+Term l1(Call& c, const Formula& f) { return reduced(c, f, abs(f("self") - f("target"))); }
 
 // A parabola near 0 and straight lines outside, of slope 1 (smooth_l1) or delta (huber).
-Results smooth_l1(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term smooth_l1(Call& c, const Formula& f) {
   const double beta = c.number("beta");
   Term z = abs(f("self") - f("target"));
-  return f.only(reduced(c, f, beta == 0 ? z : where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta)));
+  return reduced(c, f, beta == 0 ? z : where(z < beta, 0.5 * z * z / beta, z - 0.5 * beta));
 }
-Results huber(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term huber(Call& c, const Formula& f) {
   const double delta = c.number("delta");
   Term z = abs(f("self") - f("target"));
-  return f.only(reduced(c, f, where(z < delta, 0.5 * z * z, delta * (z - 0.5 * delta))));
+  return reduced(c, f, where(z < delta, 0.5 * z * z, delta * (z - 0.5 * delta)));
 }
 Results bent_backward(Call& c, double bend, double slope, double curve) {
   Formula f(c);
@@ -76,14 +66,12 @@ Results huber_backward(Call& c) { return bent_backward(c, c.number("delta"), c.n
 Term weighted(Call& c, const Formula& f, Term each) { return c.has("weight") ? each * f("weight") : each; }
 
 // Eager refuses inputs outside of [0, 1]; the place of none of them is among the one there is.
-Results binary_cross_entropy(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term binary_cross_entropy(Call& c, const Formula& f) {
   Term x = f("self"), target = f("target");
   Term outside = where((x >= 0) & (x <= 1), Term{&c, c.scalar_value(0, DType::I64)}, 1);
   Term each = (target - 1) * max(log1p(-x), -100) - target * max(log(x), -100);
   each = where(f.checked(outside, 1) == 0, each, 0);
-  return f.only(reduced(c, f, weighted(c, f, each)));
+  return reduced(c, f, weighted(c, f, each));
 }
 Results binary_cross_entropy_backward(Call& c) {
   Formula f(c);
@@ -91,18 +79,12 @@ Results binary_cross_entropy_backward(Call& c) {
   Term each = incoming(c, f, x) * (x - f("target")) / max((1 - x) * x, 1e-12);
   return f.only(weighted(c, f, each));
 }
-Results binary_cross_entropy_with_logits(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term binary_cross_entropy_with_logits(Call& c, const Formula& f) {
   Term x = f("self"), target = f("target"), low = x.apply(Op::log_sigmoid);
   if (c.has("pos_weight")) low = low * ((f("pos_weight") - 1) * target + 1);
-  return f.only(reduced(c, f, weighted(c, f, (1 - target) * x - low)));
+  return reduced(c, f, weighted(c, f, (1 - target) * x - low));
 }
-Results soft_margin(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
-  return f.only(reduced(c, f, log1p(exp(-f("target") * f("self")))));
-}
+Term soft_margin(Call& c, const Formula& f) { return reduced(c, f, log1p(exp(-f("target") * f("self")))); }
 Results soft_margin_backward(Call& c) {
   Formula f(c);
   Term x = f("self"), target = f("target"), z = exp(-target * x);
@@ -111,17 +93,11 @@ Results soft_margin_backward(Call& c) {
 
 /// x * log(y): 0 where x is, NaN where y is.
 Term x_log_y(Term x, Term y) { return where(y.apply(Op::isnan), y, where(x == 0, 0, x * log(y))); }
-Results xlogy(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
-  return f.only(x_log_y(f("self"), f("other")));
-}
-Results kl_div(Call& c) {
-  Formula f(c);
-  if (!f.is_real()) return {};
+Term xlogy(const Formula& f) { return x_log_y(f("self"), f("other")); }
+Term kl_div(Call& c, const Formula& f) {
   Term x = f("self"), target = f("target");
   Term each = c.flag("log_target") ? exp(target) * (target - x) : x_log_y(target, target) - target * x;
-  return f.only(reduced(c, f, each));
+  return reduced(c, f, each);
 }
 
 // ---- over classes ----
@@ -294,20 +270,20 @@ Results multi_margin_backward(Call& c) {
 
 void add_losses(Table& t) {
   const RowsByName row{t};
-  row(mse, {"mse_loss"});
+  row(of_reals<mse>, {"mse_loss"});
   row(mse_backward, {"mse_loss_backward"});
-  row(l1, {"l1_loss"});
-  row(smooth_l1, {"smooth_l1_loss"});
+  row(of_reals<l1>, {"l1_loss"});
+  row(of_reals<smooth_l1>, {"smooth_l1_loss"});
   row(smooth_l1_backward, {"smooth_l1_loss_backward"});
-  row(huber, {"huber_loss"});
+  row(of_reals<huber>, {"huber_loss"});
   row(huber_backward, {"huber_loss_backward"});
-  row(binary_cross_entropy, {"binary_cross_entropy"});
+  row(of_reals<binary_cross_entropy>, {"binary_cross_entropy"});
   row(binary_cross_entropy_backward, {"binary_cross_entropy_backward"});
-  row(binary_cross_entropy_with_logits, {"binary_cross_entropy_with_logits"});
-  row(soft_margin, {"soft_margin_loss"});
+  row(of_reals<binary_cross_entropy_with_logits>, {"binary_cross_entropy_with_logits"});
+  row(of_reals<soft_margin>, {"soft_margin_loss"});
   row(soft_margin_backward, {"soft_margin_loss_backward"});
-  row(xlogy, {"xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"});
-  row(kl_div, {"kl_div"});
+  row(of_reals<xlogy>, {"xlogy.Tensor", "xlogy.Scalar_Self", "xlogy.Scalar_Other"});
+  row(of_reals<kl_div>, {"kl_div"});
   row(nll, {"nll_loss_forward", "nll_loss2d_forward", "nll_loss", "nll_loss2d", "nll_loss_nd"});
   row(nll_backward, {"nll_loss_backward", "nll_loss2d_backward"});
   row(cross_entropy, {"cross_entropy_loss"});

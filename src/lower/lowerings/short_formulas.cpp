@@ -22,21 +22,13 @@ struct OfSelf {
 
 // ---- element by element
 
-Results heaviside(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term heaviside(const Formula& f) {
   const Term x = f("self");
-  return f.only(where(x == 0.0, f("values"), (x > 0.0).as(f.type())));
+  return where(x == 0.0, f("values"), (x > 0.0).as(f.type()));
 }
 
-Results to_radians(Call& c) {
-  const Formula f(c);
-  return f.is_real() ? f.only(f("self") * (std::numbers::pi / 180)) : Results{};
-}
-Results to_degrees(Call& c) {
-  const Formula f(c);
-  return f.is_real() ? f.only(f("self") * (180 / std::numbers::pi)) : Results{};
-}
+Term to_radians(const Formula& f) { return f("self") * (std::numbers::pi / 180); }
+Term to_degrees(const Formula& f) { return f("self") * (180 / std::numbers::pi); }
 
 Results is_the_infinity(Call& c, double infinity) {
   if (!OfSelf::takes(c)) return {};
@@ -52,45 +44,34 @@ Results angle(Call& c) {
   return of.f.only(where(of.x.apply(Op::isnan), of.x, where(of.x < 0.0, std::numbers::pi, of.f.number(0))));
 }
 
-Results sinc(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term sinc(const Formula& f) {
   const Term x = f("self"), turns = x * std::numbers::pi;
-  return f.only(where(x == 0.0, 1.0, turns.apply(Op::sin) / turns));
+  return where(x == 0.0, 1.0, turns.apply(Op::sin) / turns);
 }
 
-Results entropy(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term entropy(const Formula& f) {
   const Term x = f("self");
   const Term outside = where(x == 0.0, 0.0, f.number(-std::numeric_limits<double>::infinity()));
-  return f.only(where(x.apply(Op::isnan), x, where(x > 0.0, -x * log(x), outside)));
+  return where(x.apply(Op::isnan), x, where(x > 0.0, -x * log(x), outside));
 }
 
-Results xlog1py(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term xlog1py(const Formula& f) {
   const Term x = f("self"), y = f("other");
-  return f.only(where(y.apply(Op::isnan), y, where(x == 0.0, 0.0, x * log1p(y))));
+  return where(y.apply(Op::isnan), y, where(x == 0.0, 0.0, x * log1p(y)));
 }
 
-Results logaddexp2(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term logaddexp2(const Formula& f) {
   const Term a = f("self"), b = f("other");
   const Term sum = larger(a, b) + (1.0 + (-abs(a - b)).apply(Op::exp2)).apply(Op::log2);
-  return f.only(where(a.apply(Op::isinf) & (a == b), a, sum));
+  return where(a.apply(Op::isinf) & (a == b), a, sum);
 }
 
 /// The longer side times a number between 1 and the root of 2, so that no square is too large for its type.
-Results hypot(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term hypot(const Formula& f) {
   const Term a = abs(f("self")), b = abs(f("other")), longer = larger(a, b), ratio = smaller(a, b) / longer;
   const Term length = longer * (ratio * ratio + 1.0).apply(Op::sqrt);
   const Term is_infinite = a.apply(Op::isinf) | b.apply(Op::isinf);
-  return f.only(
-      where(is_infinite, std::numeric_limits<double>::infinity(), where(longer == 0.0, 0.0, length)));
+  return where(is_infinite, std::numeric_limits<double>::infinity(), where(longer == 0.0, 0.0, length));
 }
 
 Results signbit(Call& c) {
@@ -201,17 +182,17 @@ Results cross(Call& c) {
 
 void add_short_formulas(Table& t) {
   const RowsByName row{t};
-  row(heaviside, {"heaviside"});
-  row(to_radians, {"deg2rad"});
-  row(to_degrees, {"rad2deg"});
+  row(of_reals<heaviside>, {"heaviside"});
+  row(of_reals<to_radians>, {"deg2rad"});
+  row(of_reals<to_degrees>, {"rad2deg"});
   row(isposinf, {"isposinf"});
   row(isneginf, {"isneginf"});
   row(angle, {"angle"});
-  row(sinc, {"sinc"});
-  row(entropy, {"special_entr"});
-  row(xlog1py, {"special_xlog1py"});
-  row(logaddexp2, {"logaddexp2"});
-  row(hypot, {"hypot"});
+  row(of_reals<sinc>, {"sinc"});
+  row(of_reals<entropy>, {"special_entr"});
+  row(of_reals<xlog1py>, {"special_xlog1py"});
+  row(of_reals<logaddexp2>, {"logaddexp2"});
+  row(of_reals<hypot>, {"hypot"});
   row(signbit, {"signbit"});
   row(isin, {"isin.Tensor_Tensor"});
   row(cov, {"cov"});

@@ -162,23 +162,20 @@ struct Bessel {
 };
 constexpr Bessel kI0{kI0Near, kI0Far, false}, kI1{kI1Near, kI1Far, true};
 
-Results bessel(Call& c, const Bessel& of, bool scaled) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+/// Without the exponential that it grows or falls by?
+enum class Scaled : bool { no, yes };
+
+template <const Bessel& of, Scaled scaled>
+Term bessel(const Formula& f) {
   const Term x = f("self"), a = abs(x);
   Term near = summed(of.near, smaller(a, f.number(8)) * 0.25 - 1.0);
   const Term outside = larger(a, f.number(8));
   Term far = summed(of.far, 16.0 / outside - 1.0);
   if (of.odd) near = near * x;
   if (of.odd) far = far.with(Op::copysign, x);
-  if (!scaled) near = near * exp(a);
-  if (!scaled) far = far * exp(a);
-  return f.only(where(a <= 8.0, near, far / outside.apply(Op::sqrt)));
+  if (scaled == Scaled::no) near = near * exp(a), far = far * exp(a);
+  return where(a <= 8.0, near, far / outside.apply(Op::sqrt));
 }
-Results i0(Call& c) { return bessel(c, kI0, false); }
-Results i0e(Call& c) { return bessel(c, kI0, true); }
-Results i1(Call& c) { return bessel(c, kI1, false); }
-Results i1e(Call& c) { return bessel(c, kI1, true); }
 
 /// Of the modified functions of the second kind, K0 and K1: what is left of them by the logarithm near 0.
 struct SecondBessel {
@@ -187,23 +184,20 @@ struct SecondBessel {
 };
 constexpr SecondBessel kK0{kK0Near, kK0Far, kI0Near, false}, kK1{kK1Near, kK1Far, kI1Near, true};
 
-Results second_bessel(Call& c, const SecondBessel& of, bool scaled) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+template <const SecondBessel& of, Scaled scaled>
+Term second_bessel(Call& c, const Formula& f) {
   const Term x = f(c.has("x") ? "x" : "self");
   const Term inside = smaller(x, f.number(2)), outside = larger(x, f.number(2));
   const Term first = summed(of.first, inside * 0.25 - 1.0) * exp(inside), slope = log(inside * 0.5);
   Term near = summed(of.near, inside * inside * 0.5 - 1.0);
   near = of.odd ? near / inside + slope * first * inside : near - slope * first;
   Term far = summed(of.far, 4.0 / outside - 1.0) / outside.apply(Op::sqrt);
-  if (scaled) near = near * exp(inside);
-  if (!scaled) far = far * exp(-outside);
-  return f.only(where(x == 0.0, std::numeric_limits<double>::infinity(), where(x <= 2.0, near, far)));
+  if (scaled == Scaled::yes)
+    near = near * exp(inside);
+  else
+    far = far * exp(-outside);
+  return where(x == 0.0, std::numeric_limits<double>::infinity(), where(x <= 2.0, near, far));
 }
-Results k0(Call& c) { return second_bessel(c, kK0, false); }
-Results k0e(Call& c) { return second_bessel(c, kK0, true); }
-Results k1(Call& c) { return second_bessel(c, kK1, false); }
-Results k1e(Call& c) { return second_bessel(c, kK1, true); }
 
 /// Of the functions that are waves, of order 0 or 1. J is the first kind's, Y the second's.
 struct Waves {
@@ -223,30 +217,24 @@ Term wave_of(const Waves& of, Term x, bool second) {
   return wave / (x * std::numbers::pi).apply(Op::sqrt);
 }
 
-Results first_wave(Call& c, const Waves& of) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+template <const Waves& of>
+Term first_wave(const Formula& f) {
   const Term x = f("self"), a = abs(x), inside = smaller(a, f.number(8));
   Term near = summed(of.first, inside * inside * 0.03125 - 1.0);
   if (of.odd) near = near * inside;
   const Term y = where(a <= 8.0, near, wave_of(of, larger(a, f.number(8)), false));
-  return f.only(of.odd ? where(x < 0.0, -y, y) : y);
+  return of.odd ? where(x < 0.0, -y, y) : y;
 }
-Results second_wave(Call& c, const Waves& of) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+template <const Waves& of>
+Term second_wave(const Formula& f) {
   const Term x = f("self"), inside = smaller(x, f.number(8)), places = inside * inside * 0.03125 - 1.0;
   constexpr double kTwoOfPi = 2 * std::numbers::inv_pi;
   Term first = summed(of.first, places), rest = summed(of.second, places);
   if (of.odd) first = first * inside, rest = rest * inside - kTwoOfPi / inside;
   const Term near = log(inside) * first * kTwoOfPi + rest;
   const Term y = where(x <= 8.0, near, wave_of(of, larger(x, f.number(8)), true));
-  return f.only(where(x == 0.0, -std::numeric_limits<double>::infinity(), y));
+  return where(x == 0.0, -std::numeric_limits<double>::infinity(), y);
 }
-Results j0(Call& c) { return first_wave(c, kOrder0); }
-Results j1(Call& c) { return first_wave(c, kOrder1); }
-Results y0(Call& c) { return second_wave(c, kOrder0); }
-Results y1(Call& c) { return second_wave(c, kOrder1); }
 
 Term polynomial(Series lowest_first, Term x) {
   Term sum = x.number(lowest_first.back());
@@ -278,10 +266,7 @@ Term digamma_of(Term x) {
   const Term infinity = x.number(std::numeric_limits<double>::infinity()).with(Op::copysign, -x);
   return where(x == 0.0, infinity, there);
 }
-Results digamma(Call& c) {
-  const Formula f(c);
-  return f.is_real() ? f.only(digamma_of(f("self"))) : Results{};
-}
+Term digamma(const Formula& f) { return digamma_of(f("self")); }
 
 /// The derivative of digamma, in ATen's steps.
 Term trigamma_of(Term given) {
@@ -318,36 +303,32 @@ Results mvlgamma(Call& c) {
 }
 
 /// Of the normal distribution: where little is left of it, by what e^(x^2) makes of that.
-Results log_ndtr(Call& c) {
-  const Formula f(c);
-  if (!f.is_real()) return {};
+Term log_ndtr(const Formula& f) {
   const Term x = f("self"), t = x * std::numbers::sqrt2 * 0.5;
   const Term far = log((-t).apply(Op::erfcx) * 0.5) - t * t;
-  return f.only(where(x < -1.0, far, log1p(t.apply(Op::erfc) * -0.5)));
+  return where(x < -1.0, far, log1p(t.apply(Op::erfc) * -0.5));
 }
 
 }  // namespace
 
 void add_special_functions(Table& t) {
   const RowsByName row{t};
-  row(i0, {"i0", "special_i0"});
-  row(i0e, {"special_i0e"});
-  row(i1, {"special_i1"});
-  row(i1e, {"special_i1e"});
-  row(i0, {"special_modified_bessel_i0"});
-  row(i1, {"special_modified_bessel_i1"});
-  row(k0, {"special_modified_bessel_k0"});
-  row(k1, {"special_modified_bessel_k1"});
-  row(j0, {"special_bessel_j0"});
-  row(j1, {"special_bessel_j1"});
-  row(y0, {"special_bessel_y0"});
-  row(y1, {"special_bessel_y1"});
-  row(k0e, {"special_scaled_modified_bessel_k0"});
-  row(k1e, {"special_scaled_modified_bessel_k1"});
-  row(digamma, {"digamma", "special_digamma", "special_psi"});
+  row(of_reals<bessel<kI0, Scaled::no>>, {"i0", "special_i0", "special_modified_bessel_i0"});
+  row(of_reals<bessel<kI0, Scaled::yes>>, {"special_i0e"});
+  row(of_reals<bessel<kI1, Scaled::no>>, {"special_i1", "special_modified_bessel_i1"});
+  row(of_reals<bessel<kI1, Scaled::yes>>, {"special_i1e"});
+  row(of_reals<second_bessel<kK0, Scaled::no>>, {"special_modified_bessel_k0"});
+  row(of_reals<second_bessel<kK1, Scaled::no>>, {"special_modified_bessel_k1"});
+  row(of_reals<second_bessel<kK0, Scaled::yes>>, {"special_scaled_modified_bessel_k0"});
+  row(of_reals<second_bessel<kK1, Scaled::yes>>, {"special_scaled_modified_bessel_k1"});
+  row(of_reals<first_wave<kOrder0>>, {"special_bessel_j0"});
+  row(of_reals<first_wave<kOrder1>>, {"special_bessel_j1"});
+  row(of_reals<second_wave<kOrder0>>, {"special_bessel_y0"});
+  row(of_reals<second_wave<kOrder1>>, {"special_bessel_y1"});
+  row(of_reals<digamma>, {"digamma", "special_digamma", "special_psi"});
   row(polygamma, {"polygamma", "special_polygamma"});
   row(mvlgamma, {"mvlgamma", "special_multigammaln"});
-  row(log_ndtr, {"special_log_ndtr"});
+  row(of_reals<log_ndtr>, {"special_log_ndtr"});
 }
 
 }  // namespace bolt::lower
