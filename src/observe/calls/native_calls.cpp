@@ -6,7 +6,6 @@
 #include "interp/call.h"
 
 #include <algorithm>
-#include <span>
 #include <string>
 #include <vector>
 
@@ -79,20 +78,10 @@ bool is_told_as_a_whole(World& world, const CFunction& row, PyObject* container)
   return row.is(Trait::of_numbers) && !orders && world.lists.has_any_length(container);
 }
 
-/// Arguments with numbers that are followed in those that the function goes through; empty: as they are.
-struct FollowedItems {
-  std::vector<PyObject*> args;
-  std::vector<PyRef> held;
-
-  void put(size_t i, PyRef item, PyObject* const* given, size_t total) {
-    if (args.empty()) args.assign(given, given + total);
-    args[i] = item.get();
-    held.push_back(std::move(item));
-  }
-};
-FollowedItems followed_items(World& world, const Native& native, PyObject* const* args, size_t nargs,
-                             size_t total, size_t first) {
-  FollowedItems made;
+/// With numbers that are followed in those that the function goes through.
+StandIns followed_items(World& world, const Native& native, PyObject* const* args, size_t nargs, size_t total,
+                        size_t first) {
+  StandIns made(args, total);
   const CFunction& row = *native.row;
   const bool reads_all = row.kind == Kind::tensor || row.is(Trait::only_items);
   if (native.self && reads_all) world.own_numbers_of(native.self);
@@ -102,62 +91,43 @@ FollowedItems followed_items(World& world, const Native& native, PyObject* const
     if (is_told_as_a_whole(world, row, args[i])) continue;
     PyRef tuple = world.with_followed(args[i]);
     if (!tuple) continue;
-    made.put(i, std::move(tuple), args, total);
+    made.put(i, std::move(tuple));
   }
   return made;
 }
 
-/// Does it read nothing of a tensor without dimensions, as its argument `at`, but the number in it? The first
-/// four of a normalisation are tensors and a shape.
-bool takes_number(const CFunction& row, size_t at) {
-  if (row.kind == Kind::pure) return row.name == "range" || row.name.starts_with("math.");
-  return row.kind == Kind::tensor && at >= 4 && row.method.ends_with("_norm");
-}
-
-/// Is its argument `at` a size, or some? One of those may be a tensor's number, too.
-bool takes_sizes(const Native& native, size_t at) {
-  static constexpr std::string_view kMethods[] = {
-      "view", "reshape", "expand", "repeat", "as_strided", "new_ones", "new_zeros", "new_empty", "tile"};
-  static constexpr std::string_view kMakers[] = {"zeros", "ones", "empty", "rand", "randn"};
-  auto is_among = [&](std::span<const std::string_view> names) {
-    return std::ranges::find(names, native.row->method) != names.end();
-  };
-  if (native.row->kind != Kind::tensor) return false;
-  return is_among(kMakers) || ((native.self || at > 0) && is_among(kMethods));
-}
-
 PyObject* item_of(PyObject* tensor) { return PyObject_CallMethod(tensor, "item", nullptr); }
 
-bool has_no_dimensions(PyObject* object) {
-  return guard::is_plain_tensor(object) && guard::rank_of(*guard::tensor_impl(object)) == 0;
-}
-
-/// Is it a tensor without dimensions, or a tuple that holds one?
-bool may_hold_number(PyObject* given) {
-  if (!PyTuple_CheckExact(given)) return has_no_dimensions(given);
-  PyObject** const items = &PyTuple_GET_ITEM(given, 0);
-  return std::any_of(items, items + PyTuple_GET_SIZE(given), has_no_dimensions);
-}
-
-/// `given`, or a tuple of that, with the numbers that `number_of` (new; null: none) takes out of tensors in
-/// their place. New; null: there are none, or not of all.
-template <class NumberOf>
-PyObject* with_numbers(PyObject* given, const NumberOf& number_of) {
-  if (has_no_dimensions(given)) return number_of(given);
-  if (!PyTuple_CheckExact(given)) return nullptr;
-  std::vector<PyRef> items;
-  bool any = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(given, i);
-    const bool taken = has_no_dimensions(item);
-    items.push_back(taken ? PyRef::steal(number_of(item)) : PyRef::share(item));
-    if (!items.back()) return nullptr;
-    any |= taken;
-  }
-  PyRef tuple = PyRef::steal(any ? PyTuple_New(PyTuple_GET_SIZE(given)) : nullptr);
-  for (size_t i = 0; tuple && i < items.size(); ++i)
-    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), items[i].release());
-  return tuple.release();
+/// What it is given is read, but for what it only hands on. `unnamed`: so many of `all` have no names.
+void use_arguments(World& world, const CFunction& row, const std::vector<PyObject*>& all, size_t nargs,
+                   size_t unnamed, bool special) {
+  // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
+  const bool places = row.is(Trait::places);
+  const bool copies = all.size() == 2 && is_sequence(all[1]) && row.name == "tuple.__new__";
+  const bool pairs = row.is(Trait::pairs);
+  // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
+  const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
+  auto is_read = [&](size_t i) {
+    if (row.kind == Kind::appends) return false;
+    // The name of an attribute, a key; of a class.
+    if (special && PyUnicode_Check(all[i]) && !world.followed_keys.may_follow_keys(all[0]) &&
+        i == (all.size() == 3 && row.name == "type" ? 0 : 1))
+      return true;
+    if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
+    if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
+    // What hangs on the keys stays or goes as it is; popitem gives it as a dict from outside has it.
+    if (i == 0 && row.is(Trait::takes) && row.method != "_count_elements")
+      return row.method == "popitem" && world.find(all[0]);
+    return places ? i == 1 && !(PyDict_Check(all[0]) && world.followed_keys.may_follow_keys(all[0]))
+                  : !copies;
+  };
+  for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
+    if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
+      world.use(all[i]);
+    else if (pairs && is_read(i))
+      use_keys_of_pairs(world, all[i]);
+    else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
+      special ? world.use_scalar(all[i]) : world.use(all[i]);
 }
 
 }  // namespace
@@ -393,34 +363,25 @@ PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject*
 
 PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                  PyObject* kwnames) {
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  auto natively = [&] { return Semantics::call_native(frame, callable, args, nargs, kwnames); };
+  if (!on) return natively();
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
-  // range(self.n), F.layer_norm(x, shape, eps=self.eps), x.view(torch.div(n, 2), 2): C code takes the numbers
-  // out of tensors of the model.
-  FollowedItems taken;
-  for (size_t i = 0; on && i < total && native.row; ++i) {
-    if (!may_hold_number(args[i])) continue;
-    const bool is_number = takes_number(*native.row, i) && has_no_dimensions(args[i]);
-    if (!is_number && !(i < nargs && takes_sizes(native, i))) continue;
-    PyRef with = PyRef::steal(with_numbers(args[i], [&](PyObject* tensor) {
-      return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
-    }));
-    if (with) taken.put(i, std::move(with), args, total);
-  }
-  if (!taken.args.empty()) args = taken.args.data();
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  const StandIns taken = numbers_taken(native, args, nargs, total, [&](PyObject* tensor) {
+    return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
+  });
+  args = taken.args();
+  if (!on) return natively();
   if (is_plain_call(native)) return call_operator(frame, native, args, nargs, kwnames);
   if (PyObject* number = numpy_call(frame, callable, args, nargs, kwnames); number || PyErr_Occurred())
     return number;
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  if (!on) return natively();
   // A cached function's result depends on its arguments only: that is what its author says.
   if (is_cached_function(callable)) {
     // The answer is that of this function, not of any other that is found in its place.
     if (Known* known = world.find(callable)) known->source->assume(Check::is, callable);
     for (size_t i = 0; on && i < total; ++i) use_as_key(frame, args[i]);
-    return on ? call_cached(callable, args, nargs, kwnames)
-              : Semantics::call_native(frame, callable, args, nargs, kwnames);
+    return on ? call_cached(callable, args, nargs, kwnames) : natively();
   }
   if (PyType_Check(callable) && (callable != reinterpret_cast<PyObject*>(&PyType_Type) || total != 1) &&
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callable), &PyType_Type))
@@ -442,9 +403,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (PyObject* result = list_tensor_call(*this, frame, native, args, nargs, kwnames);
         result || PyErr_Occurred())
       return result;
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
-  const FollowedItems followed = followed_items(world, native, args, nargs, total, first);
-  if (!followed.args.empty()) args = followed.args.data();
+  if (!on) return natively();
+  const StandIns followed = followed_items(world, native, args, nargs, total, first);
+  args = followed.args();
   Reused reused(argument_lists_);
   std::vector<PyObject*>& all = reused.list;  // with self first
   if (self) all.push_back(self);
@@ -477,52 +438,25 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   // Putting a number into a list reads nothing of it, nor does asking for its type; whatever else is native
   // may. Operations in disguise look inside their operands by themselves.
   const bool special = row.kind == Kind::special && !derived;
-  // Of what is only stored in a place nothing is read either, nor of what is there: only which place it is.
-  const bool places = row.is(Trait::places);
-  const bool copies = all.size() == 2 && is_sequence(all[1]) && row.name == "tuple.__new__";
-  const bool pairs = row.is(Trait::pairs);
-  const size_t unnamed = nargs + (self ? 1 : 0);
-  // What goes through items hands those on; where it begins to count, and how often it repeats, it reads.
-  const bool goes_through = row.is(Trait::through_first) || row.is(Trait::through_all);
-  auto is_read = [&](size_t i) {
-    if (row.kind == Kind::appends) return false;
-    // The name of an attribute, a key; of a class.
-    if (special && PyUnicode_Check(all[i]) && !world.followed_keys.may_follow_keys(all[0]) &&
-        i == (all.size() == 3 && row.name == "type" ? 0 : 1))
-      return true;
-    if (row.is(Trait::hands_on)) return goes_through && !(i < nargs && row.goes_through(i, nargs));
-    if (pairs) return i < unnamed && !PyDict_CheckExact(all[i]) && !PyODict_CheckExact(all[i]);
-    // What hangs on the keys stays or goes as it is; popitem gives it as a dict from outside has it.
-    if (i == 0 && row.is(Trait::takes) && row.method != "_count_elements")
-      return row.method == "popitem" && world.find(all[0]);
-    return places ? i == 1 && !(PyDict_Check(all[0]) && world.followed_keys.may_follow_keys(all[0]))
-                  : !copies;
-  };
-  for (size_t i = 0; i < all.size() && !world.all_are_read(); ++i)
-    if (goes_through && PyUnicode_Check(all[i]))  // each letter is read
-      world.use(all[i]);
-    else if (pairs && is_read(i))
-      use_keys_of_pairs(world, all[i]);
-    else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
-      special ? world.use_scalar(all[i]) : world.use(all[i]);
+  use_arguments(world, row, all, nargs, nargs + (self ? 1 : 0), special);
   for (size_t i = 0; i < all.size() && !special && !row.is(Trait::calls); ++i) use_unseen(all[i]);
-  if (pairs && on && !PyType_Check(callable))
+  const bool pairs = on && row.is(Trait::pairs);
+  if (pairs && !PyType_Check(callable))
     note_update(world, all, kwnames);
-  else if (pairs && on && (all.size() > 1 || derived))  // dict(other) has its keys
+  else if (pairs && (all.size() > 1 || derived))  // dict(other) has its keys
     for (PyObject* each : all) world.followed_keys.use_keys(each);
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  if (!on) return natively();
   if (special) {
     bool handled = false;
     PyObject* result =
         call_specially(*this, frame, row, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
-    if (handled || !on)
-      return handled ? result : Semantics::call_native(frame, callable, args, nargs, kwnames);
+    if (handled || !on) return handled ? result : natively();
   }
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
   const bool is_another = derived && (row.kind == Kind::tensor || row.is(Trait::itself));
   if (row.kind == Kind::ends || row.kind == Kind::unknown || is_another) {
     end_here(frame, {row.kind == Kind::ends ? Why::calls : Why::calls_unknown, row.name});
-    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+    return natively();
   }
   bool writes = row.kind == Kind::writes || row.kind == Kind::appends;
   const bool deep = row.kind == Kind::deep;
@@ -547,17 +481,16 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     world.followed_keys.use_keys(all[0]), world.read_whole(all[0]);
   if (on && writes && !all.empty() && !note_end_write(world, frame, callable, row, all))
     note_write(world, row, all, kwnames);
-  if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
+  if (!on) return natively();
   if (row.is(Trait::asked)) {
     if (PyObject* answer = kwnames ? nullptr : ask(callable, args, nargs)) return answer;
     if (PyErr_Occurred()) return nullptr;
     end_here(frame, {Why::calls, row.name});
-    return Semantics::call_native(frame, callable, args, nargs, kwnames);
+    return natively();
   }
 
   // C code must not meet Python functions and Python iterables as they are: it would have CPython run them.
-  std::vector<PyRef> replaced;
-  std::vector<PyObject*> passed;  // empty: as they are
+  StandIns passed(args, total);
   for (size_t i = 0; i < total; ++i) {
     PyObject* arg = args[i];
     PyRef stand_in;
@@ -567,14 +500,11 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
       stand_in = PyRef::steal(row.is(Trait::begins_late) ? interp::make_interpreted_function(arg)
                                                          : get_iter(frame, arg));
     if (PyErr_Occurred()) return nullptr;
-    if (!stand_in) continue;
-    if (passed.empty()) passed.assign(args, args + total);
-    passed[i] = stand_in.get();
-    replaced.push_back(std::move(stand_in));
+    if (stand_in) passed.put(i, std::move(stand_in));
   }
   world.asked_offsets |= row.is(Trait::tells_offset);
   mark(frame);
-  PyObject* result = run_native(callable, passed.empty() ? args : passed.data(), nargs, kwnames, row);
+  PyObject* result = run_native(callable, passed.args(), nargs, kwnames, row);
   if (result) note_given(frame, result);
   if (result && row.kind == Kind::tensor &&
       !(result = note_result(frame, native, args, nargs, kwnames, result)))

@@ -5,6 +5,8 @@
 // min, max, sum and products give expressions; torch's functions are lent the numbers. A function that is not
 // treated here takes them for what they are in this run (World::use).
 #include <algorithm>
+#include <functional>
+#include <span>
 
 #include "guard/number_lists.h"
 #include "guard/numpy_numbers.h"
@@ -387,6 +389,72 @@ void sizes_seen(World& world, const CFunction& row, const std::vector<PyObject*>
   if (row.is(Trait::ignores_sizes) || gives_tensors(result)) return;
   for (PyObject* each : all)
     if (guard::is_tensor(each)) world.use_sizes(each);
+}
+
+namespace {
+
+/// Does it read nothing of a tensor without dimensions, as its argument `at`, but the number in it? The first
+/// four of a normalisation are tensors and a shape.
+bool takes_number(const CFunction& row, size_t at) {
+  if (row.kind == Kind::pure) return row.name == "range" || row.name.starts_with("math.");
+  return row.kind == Kind::tensor && at >= 4 && row.method.ends_with("_norm");
+}
+
+/// Is its argument `at` a size, or some? One of those may be a tensor's number, too.
+bool takes_sizes(const Native& native, size_t at) {
+  static constexpr std::string_view kMethods[] = {
+      "view", "reshape", "expand", "repeat", "as_strided", "new_ones", "new_zeros", "new_empty", "tile"};
+  static constexpr std::string_view kMakers[] = {"zeros", "ones", "empty", "rand", "randn"};
+  auto is_among = [&](std::span<const std::string_view> names) {
+    return std::ranges::find(names, native.row->method) != names.end();
+  };
+  if (native.row->kind != Kind::tensor) return false;
+  return is_among(kMakers) || ((native.self || at > 0) && is_among(kMethods));
+}
+
+bool has_no_dimensions(PyObject* object) {
+  return guard::is_plain_tensor(object) && guard::rank_of(*guard::tensor_impl(object)) == 0;
+}
+
+/// Is it a tensor without dimensions, or a tuple that holds one?
+bool may_hold_number(PyObject* given) {
+  if (!PyTuple_CheckExact(given)) return has_no_dimensions(given);
+  PyObject** const items = &PyTuple_GET_ITEM(given, 0);
+  return std::any_of(items, items + PyTuple_GET_SIZE(given), has_no_dimensions);
+}
+
+/// `given`, or a tuple of that, with the numbers that `number_of` (new; null: none) takes out of tensors in
+/// their place. New; null: there are none, or not of all.
+PyObject* with_numbers(PyObject* given, const std::function<PyObject*(PyObject*)>& number_of) {
+  if (has_no_dimensions(given)) return number_of(given);
+  if (!PyTuple_CheckExact(given)) return nullptr;
+  std::vector<PyRef> items;
+  bool any = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(given); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(given, i);
+    const bool taken = has_no_dimensions(item);
+    items.push_back(taken ? PyRef::steal(number_of(item)) : PyRef::share(item));
+    if (!items.back()) return nullptr;
+    any |= taken;
+  }
+  PyRef tuple = PyRef::steal(any ? PyTuple_New(PyTuple_GET_SIZE(given)) : nullptr);
+  for (size_t i = 0; tuple && i < items.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), static_cast<Py_ssize_t>(i), items[i].release());
+  return tuple.release();
+}
+
+}  // namespace
+
+StandIns numbers_taken(const Native& native, PyObject* const* args, size_t nargs, size_t total,
+                       const std::function<PyObject*(PyObject*)>& number_of) {
+  StandIns taken(args, total);
+  for (size_t i = 0; i < total && native.row; ++i) {
+    if (!may_hold_number(args[i])) continue;
+    const bool is_number = takes_number(*native.row, i) && has_no_dimensions(args[i]);
+    if (!is_number && !(i < nargs && takes_sizes(native, i))) continue;
+    if (PyRef with = PyRef::steal(with_numbers(args[i], number_of))) taken.put(i, std::move(with));
+  }
+  return taken;
 }
 
 }  // namespace bolt::observe

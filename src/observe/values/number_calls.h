@@ -7,6 +7,29 @@
 
 namespace bolt::observe {
 
+/// Arguments, some of which others stand for.
+class StandIns {
+ public:
+  StandIns(PyObject* const* given, size_t total) : given_(given), total_(total) {}
+  void put(size_t i, PyRef item) {
+    if (args_.empty()) args_.assign(given_, given_ + total_);
+    args_[i] = item.get();
+    held_.push_back(std::move(item));
+  }
+  PyObject* const* args() const { return args_.empty() ? given_ : args_.data(); }
+
+ private:
+  PyObject* const* given_;
+  size_t total_;
+  std::vector<PyObject*> args_;
+  std::vector<PyRef> held_;
+};
+
+/// range(self.n), F.layer_norm(x, shape, eps=self.eps), x.view(torch.div(n, 2), 2): C code takes the numbers
+/// out of tensors of the model, which `number_of` gives (new; null: none).
+StandIns numbers_taken(const Native& native, PyObject* const* args, size_t nargs, size_t total,
+                       const std::function<PyObject*(PyObject*)>& number_of);
+
 void note_slices(Recording& recording, PyObject* tensor, PyObject* key);
 bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& key);
 /// A tensor made of lists that differ between calls.
