@@ -101,8 +101,12 @@ Math::Value Math::exp(Value x) const {
 Math::Value Math::exp2(Value x) const {
   x = is_double(x) ? clamp(b_, x, -1080, 1025) : clamp(b_, x, -152, 129);
   Value n = round_even(x);
-  Value t = b_.CreateFMul(b_.CreateFSub(x, n), constant(x, kLn2));
-  return scale(exp_reduced({n, t, nullptr}), n);
+  return scale(exp2_reduced(b_.CreateFSub(x, n)), n);
+}
+
+Math::Value Math::exp2_reduced(Value f) const {
+  if (!is_double(f)) return fma(f, poly(f, kExp2In32), constant(f, 1));
+  return exp_reduced({nullptr, b_.CreateFMul(f, constant(f, kLn2)), nullptr});
 }
 
 // 2^n (p + 1) - 1 with p = e^r - 1, at half size so that 2^n stays finite.
@@ -200,10 +204,11 @@ Math::Value Math::log_rough(Value x) const {
 
 // log_b(x) = e log_b(2) + (hi + lo) / ln(b), with hi short enough for exact products.
 Math::Value Math::log_base(Value x, double hi, double lo, double e_hi, double e_lo) const {
+  const int64_t short_bits = is_double(x) ? ~0xffffffffll : ~0xfffll;
   Mantissa m = mantissa(x);
   LogParts p = log_parts(*this, b_, m.f);
   Value head = b_.CreateFSub(m.f, p.half_square);
-  head = from_bits(b_.CreateAnd(bits(head), integer(head, ~0xffffffffll)), head);
+  head = from_bits(b_.CreateAnd(bits(head), integer(head, short_bits)), head);
   Value tail = b_.CreateFAdd(b_.CreateFSub(b_.CreateFSub(m.f, head), p.half_square), p.correction);
   Value result_hi = b_.CreateFMul(head, constant(x, hi));
   Value result_lo = b_.CreateFMul(b_.CreateFAdd(tail, head), constant(x, lo));
@@ -216,13 +221,13 @@ Math::Value Math::log_base(Value x, double hi, double lo, double e_hi, double e_
 
 Math::Value Math::log2(Value x) const {
   if (is_double(x)) return log_base(x, 0x1.71547p+0, 0x1.94ae0bf85ddf4p-22, 1, 0);
-  return in_double({x}, [&](auto a) { return b_.CreateFMul(log_rough(a[0]), constant(a[0], kInvLn2)); });
+  return log_base(x, 0x1.716p+0, kInvLn2 - 0x1.716p+0, 1, 0);
 }
 
 Math::Value Math::log10(Value x) const {
   if (is_double(x))
     return log_base(x, 0x1.bcb7bp-2, 0x1.526e50e32a6abp-26, 0x1.34413p-2, 0x1.427de7fbcc47cp-24);
-  return in_double({x}, [&](auto a) { return b_.CreateFMul(log_rough(a[0]), constant(a[0], M_LOG10E)); });
+  return log_base(x, 0x1.bccp-2, M_LOG10E - 0x1.bccp-2, 0x1.3441p-2, 0x1.34413509f79ffp-2 - 0x1.3441p-2);
 }
 
 // ---- what division leaves
@@ -499,7 +504,6 @@ Math::Value Math::acosh(Value x) const {
 
 // log1p(2a/(1 - a)) / 2; below a half the quotient is taken apart, so that the large part of it is exact.
 Math::Value Math::atanh(Value x) const {
-  if (!is_double(x)) return in_double({x}, [&](auto a) { return atanh(a[0]); });
   Value a = abs(x), rest = b_.CreateFSub(constant(x, 1), a), twice = b_.CreateFAdd(a, a);
   Value small = fma(twice, b_.CreateFDiv(a, rest), twice);
   Value t = b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.5)), small, b_.CreateFDiv(twice, rest));
@@ -519,20 +523,23 @@ Math::Value Math::erf(Value x) const {
   return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.92)), near, far);
 }
 
-// erfc(a) = e^-a^2 P((a-4)/(a+4)) / (1+2a). The square's rounding error goes into the exponential; the
-// exponential, P and their product keep what their last rounding lost, or three roundings add up to 3 ulp.
+// erfc(a) = e^-a^2 P((a-k)/(a+k)) / (1+2a), k = 4 or, of floats, 1.5. The square's rounding error goes into
+// the exponential; the exponential, P and their product keep what their last rounding lost, or three
+// roundings add up to 3 ulp.
 Math::Split Math::erfc_factor(Value a) const {
-  Value four = constant(a, 4), first = constant(a, kErfc64[0]);
-  Value q = b_.CreateFDiv(b_.CreateFSub(a, four), b_.CreateFAdd(a, four));
-  Value rest = poly(q, std::span(kErfc64).subspan(1));
+  const bool dbl = is_double(a);
+  const std::span<const double> series = dbl ? std::span<const double>(kErfc64) : kErfc32;
+  Value middle = constant(a, dbl ? 4 : 1.5), first = constant(a, series[0]);
+  Value q = b_.CreateFDiv(b_.CreateFSub(a, middle), b_.CreateFAdd(a, middle));
+  Value rest = poly(q, series.subspan(1));
   Split p{fma(q, rest, first), nullptr};
   p.lo = fma(q, rest, b_.CreateFSub(first, p.hi));
   return p;
 }
 
 Math::Value Math::erfc_scaled(Value a) const {
-  Value limited = b_.CreateSelect(b_.CreateFCmpOGT(a, constant(a, 28)), constant(a, 28), a);
-  Value one = constant(a, 1);
+  Value one = constant(a, 1), most = constant(a, is_double(a) ? 28 : 11);
+  Value limited = b_.CreateSelect(b_.CreateFCmpOGT(a, most), most, a);
   Split p = erfc_factor(limited);
   Split square = two_prod(limited, limited);
   Reduced r = reduce_ln2(b_.CreateFNeg(square.hi));
@@ -544,9 +551,8 @@ Math::Value Math::erfc_scaled(Value a) const {
 }
 
 Math::Value Math::erfc(Value x) const {
-  if (!is_double(x)) return in_double({x}, [&](auto a) { return erfc(a[0]); });
   Value a = abs(x), z = b_.CreateFMul(x, x), one = constant(x, 1);
-  Value near = b_.CreateFSub(one, fma(x, poly(z, kErf64), x));
+  Value near = b_.CreateFSub(one, fma(x, is_double(x) ? poly(z, kErf64) : poly(z, kErf32), x));
   Value tail = erfc_scaled(a);
   Value far = b_.CreateSelect(b_.CreateFCmpOLT(x, constant(x, 0)), b_.CreateFSub(constant(x, 2), tail), tail);
   return b_.CreateSelect(b_.CreateFCmpOLT(a, constant(x, 0.3)), near, far);

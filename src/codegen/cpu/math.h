@@ -107,6 +107,7 @@ class Math : public Arithmetic {
   Reduced reduce_ln2(Value x) const;
   Value exp_tail(Value r) const;              // (e^r - 1 - r) / r^2
   Value exp_reduced(const Reduced& r) const;  // e^(hi+lo) before scaling by 2^n
+  Value exp2_reduced(Value f) const;          // 2^f, |f| <= 1/2
   Mantissa mantissa(Value x) const;
   Value log_special(Value x, Value result) const;
   Value log_base(Value x, double hi, double lo, double e_hi, double e_lo) const;
@@ -118,8 +119,8 @@ class Math : public Arithmetic {
   Value far_trig(Value x, Value near, const char* helper) const;
   Value atan_ratio(Value num, Value den) const;  // both >= 0
   Value asin_tail(Value z) const;                // (asin(sqrt z)/sqrt z - 1)
-  Split erfc_factor(Value a) const;              // (1 + 2a) e^(a^2) erfc(a) for 0 <= a <= 28, double
-  Value erfc_scaled(Value a) const;              // erfc(a) for a >= 0, double
+  Split erfc_factor(Value a) const;              // (1 + 2a) e^(a^2) erfc(a) for 0 <= a <= 28, or 11
+  Value erfc_scaled(Value a) const;              // erfc(a) for a >= 0
   Value erfinv_near64(Value x, Value w) const;   // w = -log(1 - x^2) <= 6.25
   Value erfinv_far64(Value x, Value s) const;    // s = sqrt(w)
   Value times_poly(Value x, Value z, std::span<const double> c) const;  // x (c[0] + c[1] z + ...)
