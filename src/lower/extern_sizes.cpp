@@ -264,12 +264,14 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
      "index_add index_copy index_put put index_put_ scatter_ scatter_add_ index_fill_ index_add_ "
      "index_copy_ bernoulli_ uniform_ normal_ random_ erfinv lgamma digamma nan_to_num frac i0 logit "
      "hardshrink softshrink celu prelu threshold rrelu batch_norm instance_norm bitwise_not round sgn "
-     "sinc deg2rad rad2deg special_erfcx special_i0e flipud fliplr masked_fill_ copy_ channel_shuffle "
+     "sinc deg2rad rad2deg special_ndtri polygamma frexp special_erfcx special_i0e flipud fliplr "
+     "masked_fill_ copy_ channel_shuffle "
      "native_channel_shuffle cumsum_ clone conj _conj _neg_view conj_physical "
      "_c10d_functional::all_reduce _c10d_functional::broadcast _c10d_functional::all_reduce_ "
      "_c10d_functional::broadcast_"},
     {broadcast,
-     "lerp addcmul addcdiv xlogy logaddexp logaddexp2 hypot nextafter gcd lcm float_power ldexp isclose "
+     "lerp addcmul addcdiv igamma igammac special_zeta xlogy logaddexp logaddexp2 hypot nextafter gcd lcm "
+     "float_power ldexp isclose "
      "clamp clamp_min clamp_max logical_xor heaviside"},
     {loss,
      "cross_entropy_loss nll_loss_nd nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "

@@ -217,6 +217,7 @@ OUTSIDE = {
     "index_add": lambda x, i, s: x.index_add(0, i, s),
     "index_copy": lambda x, i, s: x.index_copy(0, i, s),
     "index_put": lambda x, i, s: x.index_put((i,), s),
+    "max_unpool2d": lambda x, i, s: aten.max_unpool2d(s[None, :, :1], i.reshape(1, 2, 1).clone(), (1, 4)),
 }
 
 
@@ -245,6 +246,7 @@ GRADIENTS = {
     "index_put": lambda x, i, s: x.index_put((i[:, 0],), s, accumulate=True),
     "amax": lambda x, i, s: x.scatter_reduce(0, i, s, "amax"),
     "mean": lambda x, i, s: x.scatter_reduce(0, i, s, "mean"),
+    "max_unpool2d": lambda x, i, s: aten.max_unpool2d(s[None, :, :1], i[None, :, :1].contiguous(), (1, 9)) * x.sum(),
 }
 
 
@@ -271,3 +273,14 @@ def test_sizes_that_differ_between_calls():
     for n, m, d in [(4, 6, 3), (5, 9, 4), (3, 2, 17), (7, 40, 33)]:
         x, i, s = torch.randn(n, d), torch.randint(0, n, (m,)), torch.randn(m, d)
         torch.testing.assert_close(compiled(x, i, s), x.index_add(0, i, s) * 2)
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_back_to_where_the_largest_was(dims, dtype):
+    pool, unpool = (getattr(torch.nn.functional, f"max_{name}{dims}d") for name in ("pool", "unpool"))
+    for shape in ((2, 3), (3,)):
+        largest, places = pool(torch.randn(*shape, *(10, 8, 6)[:dims]).to(dtype), 2, return_indices=True)
+        check(lambda x, i: unpool(x, i, 2) * 2, largest, places)
+        for _, x in lain_otherwise(largest):
+            check(lambda x, i: unpool(x * 2, i, 2), x, places)

@@ -116,3 +116,35 @@ def test_what_division_leaves(name):
             for _ in range(3):
                 got = compiled(x, y)  # the first is eager's own
         torch.testing.assert_close(got, exact, rtol=0, atol=0, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[:2])
+def test_what_only_aten_has(dtype):
+    """Their results are as large as their operands, which needs no trial; what is around them is ours."""
+    x, y = torch.rand(4, 1, 30).to(dtype) * 5 + 0.5, torch.rand(3, 30).to(dtype) * 5 + 1.5
+    for function in (torch.igamma, torch.igammac, special.zeta, torch.nextafter):
+        check(lambda x, y: function(x + 1, y) * 2, x, y, extern=1, exact=function(x + 1, y) * 2)
+    check(lambda y: torch.polygamma(2, y) * 2, y, extern=1, exact=torch.polygamma(2, y) * 2)
+    check(lambda y: special.ndtri(y / 8) * 2, y, extern=1, exact=special.ndtri(y / 8) * 2)
+    check(lambda y: torch.frexp(y * 2)[0] * 2, y, extern=1, exact=torch.frexp(y * 2)[0] * 2)
+
+
+@pytest.mark.parametrize("name", ["igamma", "igammac", "zeta", "polygamma", "ndtri"])
+def test_gradients_of_what_only_aten_has(name):
+    function = {
+        "igamma": lambda x: torch.igamma(torch.full_like(x, 2.5).detach(), x), "zeta": lambda x: special.zeta(3.5, x),
+        "igammac": lambda x: torch.igammac(torch.full_like(x, 2.5).detach(), x), "polygamma": lambda x: torch.polygamma(2, x),
+        "ndtri": lambda x: special.ndtri(x / 8),
+    }[name]  # fmt: skip
+    torchbolt.reset()
+    compiled = torchbolt.compile(lambda x: function(x) * 2)
+    given = torch.rand(50) * 5 + 1.5
+
+    def gradient(f, dtype=torch.float32):
+        x = given.to(dtype).requires_grad_()
+        return torch.autograd.grad(f(x).square().sum(), x)[0]
+
+    exact = gradient(lambda x: function(x) * 2, torch.float64)
+    for _ in range(3):
+        as_exact(gradient(compiled), gradient(lambda x: function(x) * 2), exact)
+    assert torchbolt.stats()["eager_fallbacks"] == 0

@@ -299,6 +299,23 @@ Results put(Call& c) {
       c.cast(into(self.reshaped({all}), 0, list, x.reshaped({count}), op).reshaped(self.sizes()).value, t)};
 }
 
+/// What a pool took the largest of, back to where that was in its plane.
+Results max_unpool(Call& c) {
+  const DType t = c.result_dtype();
+  const Term x{&c, c.tensor("self")}, index{&c, c.tensor("indices")};
+  const Syms plane = c.syms("output_size");
+  const auto dim = static_cast<std::ptrdiff_t>(x.sizes().size() - plane.size());
+  Syms whole(x.sizes().begin(), x.sizes().begin() + dim), given = whole, flat = whole;
+  const Sym count = product(Syms(x.sizes().begin() + dim, x.sizes().end())), planes = product(whole);
+  if (!is_ours(c, "last", t) || x.sizes() != index.sizes() || (count * planes).is_const(0) ||
+      !loops::puts_well(c.result_device(), count, planes))
+    return {};
+  given.push_back(count), flat.push_back(product(plane));
+  whole.insert(whole.end(), plane.begin(), plane.end());
+  const Term nothing = Formula(c, t).full(0, flat);
+  return {into(nothing, dim, index.reshaped(given), x.reshaped(given), "last").reshaped(whole).value};
+}
+
 /// How many numbers lie in each of so many parts of a range, which takes its own end in.
 Results histc(Call& c) {
   const Formula f(c);
@@ -332,6 +349,7 @@ void add_scatters(Table& t) {
   row(embedding_backward, {"embedding_dense_backward"});
   row(index_put, {"index_put", "_index_put_impl", "_unsafe_index_put"});
   row(put, {"put"});
+  row(max_unpool, {"max_unpool2d", "max_unpool3d"});
 }
 
 }  // namespace bolt::lower
