@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numeric>
 
 #include "loops/finish.h"
@@ -11,7 +10,6 @@
 #include "loops/kernel_ops.h"
 #include "loops/scalar.h"
 #include "support/error.h"
-#include "support/half.h"
 #include "support/symbols.h"
 
 namespace bolt::loops {
@@ -139,7 +137,8 @@ class Builder {
   /// part in arithmetic as they are.
   ExprId rounded(ExprId id, const Value* v) {
     const DType t = v->type.dtype;
-    if (!in_.rounds_as_eager || !is_half(t) || list_[id].dtype == DType::Bool || holds(id, t)) return id;
+    if (!in_.rounds_as_eager || !is_half(t) || list_[id].dtype == DType::Bool || holds(list_.all(), id, t))
+      return id;
     return list_.cast(compute_type(t), list_.cast(t, id));
   }
   /// As it is stored. What has been rounded already is not rounded again.
@@ -149,35 +148,6 @@ class Builder {
       return e.args[0];
     return list_.cast(t, id);
   }
-  /// Is it a number of the half type t in any case?
-  bool holds(ExprId id, DType t) const {
-    const Expr& e = list_[id];
-    switch (e.kind) {
-      case ExprKind::Cast: return list_[e.args[0]].dtype == t || list_[e.args[0]].dtype == DType::Bool;
-      case ExprKind::Const: return is_float(e.dtype) && is_number_of(e.value, t);
-      case ExprKind::Reduce:
-        return (e.reduce_op == ReduceOp::Max || e.reduce_op == ReduceOp::Min) && holds(e.args[0], t);
-      case ExprKind::Op: return chooses(e.op) && all_hold(e, t);
-      default: return false;
-    }
-  }
-  bool all_hold(const Expr& e, DType t) const {
-    const auto first = e.args.begin() + (e.op == S::where);
-    return std::all_of(first, e.args.end(), [&](ExprId a) { return holds(a, t); });
-  }
-  /// Does it give one of its operands, or that with another sign?
-  static bool chooses(S op) {
-    static constexpr S all[] = {S::neg,  S::abs,  S::maximum,  S::minimum,
-                                S::fmax, S::fmin, S::copysign, S::where};
-    return std::find(std::begin(all), std::end(all), op) != std::end(all);
-  }
-  static bool is_number_of(double value, DType t) {
-    const auto number = static_cast<float>(value);
-    const float rounded =
-        t == DType::BF16 ? bf16_to_float(float_to_bf16(number)) : f16_to_float(float_to_f16(number));
-    return rounded == value || std::isnan(value);
-  }
-
   ExprId load(const Value* v, const Index& index, ExprId mask) {
     Address at = address(v, index);
     Expr e{};

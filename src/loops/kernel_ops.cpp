@@ -1,11 +1,14 @@
 // loops/kernel_ops.cpp
 #include "loops/kernel_ops.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iterator>
 
 #include "graph/op_rules.h"
 #include "graph/pointwise.h"
 #include "support/error.h"
+#include "support/half.h"
 
 namespace bolt::loops {
 namespace {
@@ -24,6 +27,21 @@ const std::vector<const graph::PointwiseRow*>& rows() {
 constexpr std::string_view kReduceOps[] = {"sum", "prod",   "max",    "min",      "any",
                                            "all", "argmax", "argmin", "logaddexp"};
 constexpr std::string_view kInto[] = {"", "last", "sum", "prod", "max", "min"};
+
+/// Does it give one of its operands, or that with another sign?
+bool chooses(ScalarOp op) {
+  using S = ScalarOp;
+  static constexpr S all[] = {S::neg,  S::abs,  S::maximum,  S::minimum,
+                              S::fmax, S::fmin, S::copysign, S::where};
+  return std::find(std::begin(all), std::end(all), op) != std::end(all);
+}
+
+bool is_number_of(double value, DType t) {
+  const auto number = static_cast<float>(value);
+  const float rounded =
+      t == DType::BF16 ? bf16_to_float(float_to_bf16(number)) : f16_to_float(float_to_f16(number));
+  return rounded == value || std::isnan(value);
+}
 
 }  // namespace
 
@@ -70,6 +88,20 @@ bool may_contract(const Kernel& k, const Expr& e) {
   };
   return (e.op == ScalarOp::add || e.op == ScalarOp::sub) &&
          !(is_product(e.args[0]) && is_product(e.args[1]));
+}
+
+bool holds(const std::vector<Expr>& exprs, ExprId id, DType t) {
+  const Expr& e = exprs[id];
+  auto does = [&](ExprId a) { return holds(exprs, a, t); };
+  switch (e.kind) {
+    case ExprKind::Cast: return exprs[e.args[0]].dtype == t || exprs[e.args[0]].dtype == DType::Bool;
+    case ExprKind::Const: return is_float(e.dtype) && is_number_of(e.value, t);
+    case ExprKind::Reduce:
+      return (e.reduce_op == ReduceOp::Max || e.reduce_op == ReduceOp::Min) && does(e.args[0]);
+    case ExprKind::Op:
+      return chooses(e.op) && std::all_of(e.args.begin() + (e.op == ScalarOp::where), e.args.end(), does);
+    default: return false;
+  }
 }
 
 DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {

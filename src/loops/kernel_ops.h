@@ -36,6 +36,8 @@ bool gives_bool(ScalarOp op);
 /// (the difference of two equal elements that were normalised) would be what rounding takes away, with a
 /// sign. Other operations and integers have nothing to contract.
 BOLT_API bool may_contract(const Kernel& k, const Expr& e);
+/// Is it a number of the half type t in any case: one that was, is chosen among such, or has another sign?
+BOLT_API bool holds(const std::vector<Expr>& exprs, ExprId id, DType t);
 /// Over which dimensions `e`, whose operands are already in `k`, varies.
 uint32_t dims_of(const Kernel& k, const Expr& e);
 

@@ -264,6 +264,27 @@ const Named kCases[] = {
   store b1[d0] = %0
 })",
       {}}},
+    // What stays a number of its half type is not rounded, and a NaN stays one.
+    {"chosen_halves",
+     {R"(kernel @chosen (in %b0: bf16, in %b1: f16, out %b2: bf16, out %b3: f16) space [3 d0, 91 d1] {
+  %0 = load b0[91*d0 + d1]
+  %1 = cast f32 %0
+  %2 = const f32 0.5
+  %3 = sub %1, %1
+  %4 = lt %1, %2
+  %5 = const f32 nan
+  %6 = neg %1
+  %7 = maximum %6, %2
+  %8 = where %4, %7, %5
+  %9 = cast bf16 %8
+  store b2[91*d0 + d1] = %9
+  %10 = load b1[91*d0 + d1]
+  %11 = cast f32 %10
+  %12 = abs %11
+  %13 = cast f16 %12
+  store b3[91*d0 + d1] = %13
+})",
+      {}}},
     {"full_sum",
      {R"(kernel @full (in %b0: f32, out %b1: f32) space [3000 d0 reduce] {
   %0 = load b0[d0]

@@ -207,6 +207,9 @@ Emitter::Placed Emitter::compute(ExprId id, Sub s) {
     case ExprKind::Acc: BOLT_CHECK(false, "an accumulator outside a contraction's epilogue");
     default: break;
   }
+  if (e.kind == ExprKind::Cast && is_half(e.dtype) && expr(e.args[0]).dtype == DType::F32 &&
+      loops::holds(k_.exprs, e.args[0], e.dtype))
+    return wide(half_bits(e.args[0], e.dtype, s), lanes);
   llvm::SmallVector<Value, 3> args;
   int d = 0;
   std::vector<Placed> placed;
@@ -216,6 +219,45 @@ Emitter::Placed Emitter::compute(ExprId id, Sub s) {
   if (e.kind == ExprKind::Cast) return {ops_.cast(args[0], expr(e.args[0]).dtype, e.dtype), d};
   const DType operand = expr(e.args.back()).dtype;
   return {ops_.apply(e.op, operand, args, loops::may_contract(k_, e)), d};
+}
+
+// Of a number that one of the half type t is in any case (loops::holds): nothing is made wider to choose it
+// or to give it another sign, and nothing is rounded.
+Emitter::Placed Emitter::half_bits(ExprId id, DType t, Sub s) {
+  const Expr& e = expr(id);
+  s = normal(e.dims, s);
+  const Key key{KeyKind::HalfBits, nullptr, id, s.v, s.t};
+  if (auto known = find(key)) return *known;
+  const int lanes = is_vector(e.dims) ? s_.lanes : 1;
+  auto of = [&](size_t i) { return wide(half_bits(e.args[i], t, s), lanes); };
+  auto masked = [&](bool flips, uint64_t bits) -> Placed {
+    const Placed x = of(0);
+    at(x.depth);
+    Value mask = llvm::ConstantInt::get(x.value->getType(), bits);
+    return {flips ? b_.CreateXor(x.value, mask) : b_.CreateAnd(x.value, mask), x.depth};
+  };
+  auto chosen = [&]() -> Placed {
+    const Placed condition = wide(eval(e.args[0], s), lanes), yes = of(1), no = of(2);
+    const int d = std::max({condition.depth, yes.depth, no.depth});
+    at(d);
+    return {b_.CreateSelect(condition.value, yes.value, no.value), d};
+  };
+  Placed p;
+  if (e.kind == ExprKind::Cast && expr(e.args[0]).dtype == t) return eval(e.args[0], s);
+  if (e.kind == ExprKind::Const) return {ops_.constant(t, e.value, e.ivalue), 0};
+  const bool is_open = e.kind == ExprKind::Op && !is_kept(id);
+  if (is_open && e.op == loops::ScalarOp::neg) {
+    p = masked(true, 0x8000);
+  } else if (is_open && e.op == loops::ScalarOp::abs) {
+    p = masked(false, 0x7fff);
+  } else if (is_open && e.op == loops::ScalarOp::where) {
+    p = chosen();
+  } else {
+    p = eval(id, s);
+    at(p.depth);
+    p.value = ops_.narrowed(p.value, t);
+  }
+  return remember(key, p.value, p.depth);
 }
 
 // ---- row buffers

@@ -33,7 +33,7 @@ class Emitter {
     int v = 0, t = 0;
     auto operator<=>(const Sub&) const = default;
   };
-  enum class KeyKind : uint8_t { Expr, Index, WideIndex, Pointer };
+  enum class KeyKind : uint8_t { Expr, HalfBits, Index, WideIndex, Pointer };
   struct Key {
     KeyKind kind;
     const void* node;  // of a Sym
@@ -99,6 +99,7 @@ class Emitter {
   // ---- expressions
   Placed eval(ExprId id, Sub s);
   Placed compute(ExprId id, Sub s);
+  Placed half_bits(ExprId id, DType t, Sub s);
   Placed wide(Placed p, int lanes);  // splat when scalar
   const loops::Expr& expr(ExprId id) const { return k_.exprs[id]; }
   Value kept_address(ExprId id, Sub s);

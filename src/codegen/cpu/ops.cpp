@@ -143,6 +143,13 @@ Ops::Value Ops::float_to_half(Value v, DType to) const {
   return b_.CreateTrunc(b_.CreateOr(result, sign), i16);
 }
 
+Ops::Value Ops::narrowed(Value v, DType to) const {
+  if (to != DType::BF16) return float_to_half(v, to);
+  Value bits = b_.CreateBitCast(v, math_.with_element(v, b_.getInt32Ty()));
+  Value upper = b_.CreateLShr(bits, llvm::ConstantInt::get(bits->getType(), 16));
+  return b_.CreateTrunc(upper, math_.with_element(v, b_.getInt16Ty()));
+}
+
 Ops::Value Ops::cast(Value v, DType from, DType to) const {
   if (from == to) return v;
   if (is_half(from)) return cast(half_to_float(v, from), DType::F32, to);

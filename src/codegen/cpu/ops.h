@@ -29,6 +29,8 @@ class Ops {
   /// the expression.
   Value apply(loops::ScalarOp op, DType operand, llvm::ArrayRef<Value> args, bool contract = false) const;
   Value cast(Value v, DType from, DType to) const;
+  /// A float32 that is a number of the half type `to`: where nothing is rounded off, bits are cut off.
+  Value narrowed(Value v, DType to) const;
 
   Value identity(loops::ReduceOp op, DType t) const;
   Value combine(loops::ReduceOp op, DType t, Value a, Value b) const;
