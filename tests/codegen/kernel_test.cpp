@@ -299,6 +299,23 @@ TEST_P(Kernels, EqualTheReference) { check(GetParam().c); }
 INSTANTIATE_TEST_SUITE_P(All, Kernels, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return info.param.name; });
 
+// Rows among which each element of a row is read once: lanes are those of the rows, not the few numbers
+// beside them.
+TEST(Schedule, WeighsAccessesByHowOftenTheyAre) {
+  const loops::Kernel k = loops::parse_kernel(
+      R"(kernel @rows (in %b0: f32, in %b1: f32, in %b2: f32, out %b3: f32, out %b4: f32) space [64 d0, 500 d1 reduce] {
+  %0 = load b0[500*d0 + d1]
+  %1 = load b1[d0]
+  %2 = load b2[d0]
+  %3 = mul %0, %1
+  %4 = reduce sum %3 over d1
+  %5 = mul %4, %2
+  store b3[d0] = %4
+  store b4[d0] = %5
+})");
+  EXPECT_EQ(schedule(normalise(k), widest_here()).vec_dim, 1);
+}
+
 TEST(Jit, SharesEqualKernels) {
   loops::Kernel a = loops::parse_kernel(kCases[0].c.text), b = a;
   b.name = "other";

@@ -98,12 +98,25 @@ class Chooser {
     s_.lanes = bytes ? std::min(bytes / widest, 32) : 1;
   }
 
-  // Contiguous accesses gain, strided ones lose; a short dimension fills few lanes.
+  // How many points of the space an access that varies over these dimensions is for.
+  double repeats(uint32_t dims) const {
+    double times = 1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d)
+      if (!(dims >> d & 1)) times *= static_cast<double>(std::max<int64_t>(1, size(d).value_or(256)));
+    return times;
+  }
+
+  // Contiguous accesses gain, strided ones lose, each as often as it is
+  // there for the most frequent one; a short dimension fills few lanes.
   double score(int d) const {
     const Sym dim = Kernel::dim(d);
-    double total = 0;
-    auto access = [&](Sym index, double weight, bool gathered) {
+    double total = 0, rarest = std::numeric_limits<double>::infinity();
+    for (const Expr& e : k_.exprs)
+      if (e.kind == ExprKind::Load) rarest = std::min(rarest, repeats(e.dims));
+    for (const loops::Store& st : k_.stores) rarest = std::min(rarest, repeats(k_.dims_of(st)));
+    auto access = [&](Sym index, double weight, uint32_t dims, bool gathered) {
       const LinearIn l = linear_in(index, dim);
+      weight *= rarest / repeats(dims);
       if (!l.linear || gathered)
         total -= 2 * weight;
       else if (l.coef.is_const(1))
@@ -116,8 +129,9 @@ class Chooser {
                          [&](const loops::GatherTerm& g) { return k_.exprs[g.value].dims >> d & 1; });
     };
     for (const Expr& e : k_.exprs)
-      if (e.kind == ExprKind::Load) access(e.index, 1, gathers_along(e.gather));
-    for (const loops::Store& st : k_.stores) access(st.index, 1.5, gathers_along(st.gather));
+      if (e.kind == ExprKind::Load) access(e.index, 1, e.dims, gathers_along(e.gather));
+    for (const loops::Store& st : k_.stores)
+      access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather));
     const int64_t n = size(d).value_or(1 << 20);
     const double filled = static_cast<double>(std::min<int64_t>(n, s_.lanes)) / s_.lanes;
     return total > 0 ? total * filled : total - (1 - filled);
