@@ -2,6 +2,9 @@
 // Every form of kernel that codegen/cpu knows, on every instruction set this machine has, against the
 // reference.
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "support/symbols.h"
 #include "tests/codegen/run_kernel.h"
 
@@ -264,6 +267,30 @@ const Named kCases[] = {
   store b1[d0] = %0
 })",
       {}}},
+    {"near_lanes",
+     {R"(kernel @near (in %b0: f32, in %b1: i64, in %b2: bf16, out %b3: f32, out %b4: i64) space [5 d0, 77 d1] {
+  %0 = load b0[300*d0 + 3*d1 + 77]
+  %1 = load b0[300*d0 + 2*d1]
+  %2 = load b0[300*d0 - d1 + 76]
+  %3 = load b0[300*d0 - 4*d1 + 304]
+  %4 = load b1[154*d0 + 2*d1]
+  %5 = load b2[231*d0 + 3*d1]
+  %6 = cast f32 %5
+  %7 = add %0, %1
+  %8 = add %2, %3
+  %9 = add %7, %8
+  %10 = add %6, %9
+  store b3[77*d0 + d1] = %10
+  store b4[77*d0 + d1] = %4
+})",
+      {}}},
+    {"near_lanes_sum",
+     {R"(kernel @near (in %b0: f32, out %b1: f32) space [6 d0, 500 d1 reduce] {
+  %0 = load b0[1000*d0 + 2*d1]
+  %1 = reduce sum %0 over d1
+  store b1[d0] = %1
+})",
+      {}}},
     // What stays a number of its half type is not rounded, and a NaN stays one.
     {"chosen_halves",
      {R"(kernel @chosen (in %b0: bf16, in %b1: f16, out %b2: bf16, out %b3: f16) space [3 d0, 91 d1] {
@@ -314,6 +341,39 @@ TEST(Schedule, WeighsAccessesByHowOftenTheyAre) {
   store b4[d0] = %5
 })");
   EXPECT_EQ(schedule(normalise(k), widest_here()).vec_dim, 1);
+}
+
+// The last page in front of memory that nobody may touch, and the first one behind such.
+TEST(NearLanes, ReadNothingOutside) {
+  const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  auto* memory = static_cast<uint8_t*>(
+      mmap(nullptr, 3 * page, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+  ASSERT_NE(static_cast<void*>(memory), MAP_FAILED);
+  mprotect(memory, page, PROT_NONE), mprotect(memory + 2 * page, page, PROT_NONE);
+  for (const Target& target : targets()) {
+    if (!runs_here(target)) continue;
+    for (int64_t step : {2, 3, 4, -1, -2}) {
+      constexpr int64_t kCount = 128;
+      const int64_t away = step < 0 ? -step : step, first = step < 0 ? away * (kCount - 1) : 0;
+      auto module =
+          compile({loops::parse_kernel("kernel @near (in %b0: f32, out %b1: f32) space [128 d0] {\n  %0 = "
+                                       "load b0[" +
+                                       std::to_string(step) + "*d0 + " + std::to_string(first) +
+                                       "]\n  store b1[d0] = %0\n}")},
+                  target);
+      const size_t bytes = static_cast<size_t>(away * (kCount - 1) + 1) * sizeof(float);
+      for (uint8_t* at : {memory + page, memory + 2 * page - bytes}) {
+        auto* x = reinterpret_cast<float*>(at);
+        for (int64_t i = 0; i <= away * (kCount - 1); ++i) x[i] = static_cast<float>(i);
+        std::vector<float> y(kCount);
+        void* buffers[] = {x, y.data(), nullptr};
+        const CompiledKernel& k = module->kernels()[0];
+        k.fn(buffers, nullptr, 0, k.work.value());
+        for (int64_t i = 0; i < kCount; ++i) EXPECT_EQ(y[i], static_cast<float>(first + step * i));
+      }
+    }
+  }
+  munmap(memory, 3 * page);
 }
 
 TEST(Jit, SharesEqualKernels) {

@@ -66,9 +66,9 @@ Emitter::Address Emitter::address(int buffer, Sym position, const std::vector<lo
   }
   at(p.depth);
   if (offset) p.value = b_.CreateInBoundsGEP(element, p.value, constant(offset));
-  Placed apart;
-  if (vector && !along.coef.is_const(1)) apart = lanes_apart(along.coef);
-  return {p.value, std::max(p.depth, apart.depth), apart.value};
+  if (!vector || along.coef.is_const(1)) return {p.value, p.depth};
+  const Placed apart = lanes_apart(along.coef);
+  return {p.value, std::max(p.depth, apart.depth), apart.value, along.coef.value_or(0)};
 }
 
 // How far each lane is from lane 0, in elements: a constant as a rule, so that a gather is one pointer and a
@@ -171,6 +171,27 @@ Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Pla
   return {b_.CreateAlignedLoad(type, pointer, alignment(e.dtype)), a.depth};
 }
 
+// Lanes a few elements apart, from whole vectors that follow each other. The last of them ends with the last
+// lane's element: no byte is read that does not lie between two lanes.
+Emitter::Value Emitter::near_lanes(llvm::Type* type, DType t, const Address& a) {
+  const int lanes = s_.lanes, step = static_cast<int>(std::abs(a.step)), span = (lanes - 1) * step + 1;
+  Value pointer = a.pointer, all = nullptr;
+  llvm::Type* element = ops_.memory_type(t, 1);
+  if (a.step < 0) pointer = b_.CreateInBoundsGEP(element, pointer, constant(1 - span));
+  llvm::SmallVector<int, 64> order(static_cast<size_t>(lanes));
+  for (int begin = 0; begin < span; begin += lanes) {
+    const int from = std::min(begin, span - lanes);
+    Value part =
+        b_.CreateAlignedLoad(type, b_.CreateInBoundsGEP(element, pointer, constant(from)), alignment(t));
+    for (int lane = 0; lane < lanes; ++lane) {
+      const int at = (a.step < 0 ? lanes - 1 - lane : lane) * step;
+      order[lane] = at < begin || at >= begin + lanes ? lane : (all ? lanes : 0) + at - from;
+    }
+    all = b_.CreateShuffleVector(all ? all : part, part, order);
+  }
+  return all;
+}
+
 // A mask that is one for all lanes chooses the address, as for scalars: machines take hundreds of cycles over
 // a masked load whose masked-off page is not there.
 Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s) {
@@ -193,6 +214,7 @@ Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Pla
     wanted = wanted ? b_.CreateAnd(wanted, m) : m;
   }
   at(d);
+  if (a.apart && !wanted && is_near(a.step)) return {near_lanes(type, e.dtype, a), d};
   if (a.apart) {
     if (!wanted) wanted = llvm::Constant::getAllOnesValue(llvm::FixedVectorType::get(b_.getInt1Ty(), lanes));
     return {b_.CreateMaskedGather(type, pointers(a, e.dtype), alignment(e.dtype), wanted, fill), d};

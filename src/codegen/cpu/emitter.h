@@ -112,11 +112,13 @@ class Emitter {
     Value pointer = nullptr;  // of lane 0, or what lanes are apart from
     int depth = 0;
     Value apart = nullptr;  // elements, by lane; null: lanes lie side by side
+    int64_t step = 0;       // from lane to lane, where that is known and lanes are apart
   };
   Address address(int buffer, Sym index, const std::vector<loops::GatherTerm>& gather, Sub s, bool vector);
   Placed base_pointer(int buffer, Sym index, Sub s);
   Placed lanes_apart(Sym stride);
   Value pointers(const Address& a, DType t);
+  Value near_lanes(llvm::Type* type, DType t, const Address& a);
   Placed gather_sum(const std::vector<loops::GatherTerm>& gather, Sub s, bool want_wide);
   Placed check(const loops::Expr& e, Sub s);
   void report_misses();

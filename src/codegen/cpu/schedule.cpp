@@ -106,7 +106,7 @@ class Chooser {
     return times;
   }
 
-  // Contiguous accesses gain, strided ones lose, each as often as it is
+  // Contiguous accesses gain, near ones of loads a little less, other strides lose, each as often as it is
   // there for the most frequent one; a short dimension fills few lanes.
   double score(int d) const {
     const Sym dim = Kernel::dim(d);
@@ -114,13 +114,15 @@ class Chooser {
     for (const Expr& e : k_.exprs)
       if (e.kind == ExprKind::Load) rarest = std::min(rarest, repeats(e.dims));
     for (const loops::Store& st : k_.stores) rarest = std::min(rarest, repeats(k_.dims_of(st)));
-    auto access = [&](Sym index, double weight, uint32_t dims, bool gathered) {
+    auto access = [&](Sym index, double weight, uint32_t dims, bool gathered, bool loads) {
       const LinearIn l = linear_in(index, dim);
       weight *= rarest / repeats(dims);
       if (!l.linear || gathered)
         total -= 2 * weight;
       else if (l.coef.is_const(1))
         total += weight;
+      else if (loads && is_near(l.coef.value_or(0)))
+        total += weight * (1 - 0.1 * static_cast<double>(std::abs(l.coef.value())));
       else if (!l.coef.is_const(0))
         total -= weight;
     };
@@ -129,9 +131,9 @@ class Chooser {
                          [&](const loops::GatherTerm& g) { return k_.exprs[g.value].dims >> d & 1; });
     };
     for (const Expr& e : k_.exprs)
-      if (e.kind == ExprKind::Load) access(e.index, 1, e.dims, gathers_along(e.gather));
+      if (e.kind == ExprKind::Load) access(e.index, 1, e.dims, gathers_along(e.gather), true);
     for (const loops::Store& st : k_.stores)
-      access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather));
+      access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather), false);
     const int64_t n = size(d).value_or(1 << 20);
     const double filled = static_cast<double>(std::min<int64_t>(n, s_.lanes)) / s_.lanes;
     return total > 0 ? total * filled : total - (1 - filled);

@@ -65,6 +65,9 @@ struct LoopSchedule {
   int64_t grain = 1;
 };
 
+/// Are lanes so few elements apart that they are taken out of whole vectors?
+inline bool is_near(int64_t step) { return step != 0 && -4 <= step && step <= 4; }
+
 BOLT_API LoopSchedule schedule(const loops::Kernel& kernel, const Target& target);
 BOLT_API std::string print(const LoopSchedule& s);
 
