@@ -343,6 +343,17 @@ TEST(Schedule, WeighsAccessesByHowOftenTheyAre) {
   EXPECT_EQ(schedule(normalise(k), widest_here()).vec_dim, 1);
 }
 
+TEST(Schedule, MakesAddressesOneByOneWhereElementsMeet) {
+  const loops::Kernel k = loops::parse_kernel(
+      R"(kernel @count (in %b0: i64, inout %b1: i64) space [5000 d0] {
+  %0 = load b0[d0]
+  %1 = const i64 100
+  %2 = check %0 below %1
+  scatter sum b1[0; %2 * 1] = %1
+})");
+  EXPECT_EQ(schedule(normalise(k), widest_here()).lanes, 1);
+}
+
 // The last page in front of memory that nobody may touch, and the first one behind such.
 TEST(NearLanes, ReadNothingOutside) {
   const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE));

@@ -152,6 +152,14 @@ class Chooser {
     if (s_.vec_dim < 0) return;
     const int64_t n = size(s_.vec_dim).value_or(1 << 20);
     s_.lanes = static_cast<int>(std::min<int64_t>(s_.lanes, power_of_two_at_least(n)));
+    if (meets_one_by_one() && operations() <= kCheapSweep) s_.lanes = 1;
+  }
+
+  // Are lanes combined with memory one after the other, as they may meet there? Then addresses that come out
+  // of a vector come late: where little is computed, they are better made one by one, too.
+  bool meets_one_by_one() const {
+    auto combines = [](const loops::Store& st) { return st.combines(); };
+    return (k_.met_along() >> s_.vec_dim & 1) && std::any_of(k_.stores.begin(), k_.stores.end(), combines);
   }
 
   // A reduction that reads memory once and does little else is as fast as lines arrive, and more arrive where
