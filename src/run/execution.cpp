@@ -363,7 +363,7 @@ void Execution::call(const PreparedStep& p) {
     operands_.push_back(memory.tensor(s.buffers[static_cast<size_t>(i)]));
   if (made_in_place(p)) return operands_.clear();
   const auto results = p.library ? p.library->run(*s.node, operands_)
-                                 : run_extern(*p.call, operands_, numbers(p), generators_);
+                                 : run_extern(*p.call, operands_, numbers(p), generators_, p.shows);
   if (p.call) check_kind(p_, p, results);
   if (p.learns >= 0) learn(p, results);
   const auto first = static_cast<size_t>(s.operand_count);

@@ -248,8 +248,10 @@ c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, cons
   });
 }
 
-void append_tensors(const c10::IValue& v, bool clone, Tensors& out) {
+/// Programs expect dense results of what is a view, with its conjugates in memory.
+void append_tensors(const c10::IValue& v, bool is_view, bool shows, Tensors& out) {
   auto add = [&](const at::Tensor& t) {
+    const bool clone = is_view && !(shows && t.defined() && t.is_contiguous() && !t.is_conj() && !t.is_neg());
     if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
   };
   if (v.isTensor())
@@ -267,7 +269,8 @@ const LibraryRow& find_library(const graph::Node& node) {
 }
 
 std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vector<at::Tensor>& operands,
-                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators) {
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators,
+                                   bool shows) {
   torch::jit::Stack stack;
   std::vector<c10::IValue> written;
   const int64_t* number = numbers.data();
@@ -283,8 +286,8 @@ std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vec
   record::communications() += record::facts_of(call.op).communicates;
   call.op.callBoxed(&stack);
   std::vector<at::Tensor> out;
-  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, out);
-  for (const c10::IValue& v : written) append_tensors(v, false, out);
+  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, shows, out);
+  for (const c10::IValue& v : written) append_tensors(v, false, false, out);
   return out;
 }
 

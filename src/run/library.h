@@ -29,8 +29,9 @@ struct LibraryRow {
 const LibraryRow& find_library(const graph::Node& node);
 
 /// `numbers`: the values of all symbols among the arguments, in order. `generators`: those of this call of
-/// the program.
+/// the program. `shows`: a view of an operand need not be copied.
 std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vector<at::Tensor>& operands,
-                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators);
+                                   const std::vector<int64_t>& numbers, record::CallGenerators& generators,
+                                   bool shows = false);
 
 }  // namespace bolt::run

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "graph/device_facts.h"
 #include "loops/cost.h"
 #include "loops/in_place.h"
 #include "run/products.h"
@@ -147,6 +148,34 @@ size_t Prepared::use(graph::Device device) {
   return devices.size() - 1;
 }
 
+/// Does nobody notice where what the call gives is its operands' memory? On the processor, of inputs where
+/// none is written, or of what another call of ATen made, which no kernel stores over; and not where it is
+/// returned.
+bool Prepared::shows_operands(const Step& s) const {
+  auto memory = [&](int b) {
+    while (plan.buffers[b].kind == BufferKind::Alias) b = plan.buffers[b].source;
+    return b;
+  };
+  std::vector<char> by_call(plan.buffers.size()), by_others = by_call;
+  bool writes_inputs = false;
+  for (const Step& other : plan.steps)
+    for (size_t i = static_cast<size_t>(other.operand_count); i < other.buffers.size(); ++i) {
+      const int b = memory(other.buffers[i]);
+      (other.kind == StepKind::Extern && plan.buffers[b].owned_by_step ? by_call : by_others)[b] = 1;
+      writes_inputs |= plan.buffers[b].kind == BufferKind::Input;
+    }
+  for (size_t i = 0; i < s.buffers.size(); ++i) {
+    const int b = memory(s.buffers[i]);
+    const PlanBuffer& buffer = plan.buffers[b];
+    if (!graph::is_processor(buffer.type.device)) return false;
+    const bool is_operand = i < static_cast<size_t>(s.operand_count);
+    const bool made_here = by_call[b] && !by_others[b] && buffer.kind == BufferKind::Temp;
+    const bool is_given = is_operand && buffer.kind == BufferKind::Input && !writes_inputs;
+    if (!made_here && !is_given) return false;
+  }
+  return true;
+}
+
 void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>& to) {
   to.reserve(from.size());
   for (const Step& s : from) {
@@ -159,7 +188,10 @@ void Prepared::prepare(const std::vector<Step>& from, std::vector<PreparedStep>&
       p.queue = use(s.device);
     }
     if (s.kind == StepKind::Library) p.library = &find_library(*s.node);
-    if (s.kind == StepKind::Extern) p.call = &lowered.calls[s.call];
+    if (s.kind == StepKind::Extern) {
+      p.call = &lowered.calls[s.call];
+      p.shows = &from == &plan.steps && p.call->clone_results && shows_operands(s);
+    }
     p.shape = static_cast<int>(fold_steps.size() + steps.size()) - 1;
   }
   for (size_t first = 0, end; first < to.size(); first = end) {

@@ -37,6 +37,7 @@ struct PreparedStep {
   size_t queue = 0;                          // among Prepared::devices
   const LibraryRow* library = nullptr;
   const lower::ExternCall* call = nullptr;
+  bool shows = false;                              // results of the call that are views may stay them
   int shape = 0;                                   // index into Shapes::steps
   std::vector<std::pair<size_t, size_t>> numbers;  // among given(); among the program's symbols
   int learns = -1;                                 // index into Prepared::data_sizes
@@ -125,6 +126,7 @@ class Prepared {
   size_t use(graph::Device device);
   std::optional<device::driver::Multiplication> product_of(const PreparedStep& p, const Shapes& shapes) const;
   void prepare(const std::vector<loops::Step>& from, std::vector<PreparedStep>& to);
+  bool shows_operands(const loops::Step& step) const;
   std::string name_of(const loops::Step& step) const;
   void find_fold_inputs();
   void find_shaping_symbols();

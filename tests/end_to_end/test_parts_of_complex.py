@@ -174,3 +174,45 @@ def test_whole_steps(fn):
     torch.testing.assert_close(trained(torchbolt.compile), trained(lambda step: step), rtol=1e-4, atol=1e-5)
     stats = torchbolt.stats()
     assert (stats["recordings"], stats["graph_breaks"], stats["eager_fallbacks"]) == (2, 0, 0)
+
+
+def as_numbers(x):
+    return torch.view_as_real(x) * 2 + 1
+
+
+def of_a_result(x):
+    y = x * x
+    return torch.view_as_real(y) * 2, y[0:2].abs()
+
+
+def returned(x):
+    return torch.view_as_real(x), torch.view_as_real(x * x)
+
+
+def behind_a_write(x):
+    before = torch.view_as_real(x) + 0
+    x.mul_(2)
+    return torch.view_as_real(x) * before
+
+
+def conjugates(x):
+    return torch.view_as_real(x.conj().resolve_conj()) * 2, x.conj()[1:].abs()
+
+
+@pytest.mark.parametrize("fn", [as_numbers, of_a_result, returned, behind_a_write, conjugates])
+def test_what_is_shown_is_not_copied(fn):
+    """Views of what no step writes to show it; results are memory of their own where eager's are."""
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    given = torch.randn(6, 5, dtype=torch.complex64)
+    for _ in range(4):
+        x, y = given.clone(), given.clone()
+        mine, theirs = compiled(x), fn(y)
+        torch.testing.assert_close(mine, theirs)
+        for m, t in zip(*(r if isinstance(r, tuple) else (r,) for r in (mine, theirs)), strict=True):
+            m.add_(1), t.add_(1)
+        torch.testing.assert_close(x, y)
+    with torch.profiler.profile() as seen:
+        compiled(given.clone())
+    copies = sum(event.name == "aten::clone" for event in seen.events()) - 1
+    assert copies == 0 or fn not in (as_numbers, of_a_result)
