@@ -343,6 +343,19 @@ TEST(Schedule, WeighsAccessesByHowOftenTheyAre) {
   EXPECT_EQ(schedule(normalise(k), widest_here()).vec_dim, 1);
 }
 
+// Lanes are rows where these are short, and parts of a row where they are long.
+TEST(Schedule, SeeksPlacesInShortRowsSideBySide) {
+  auto lanes_along = [](const std::string& row) {
+    const loops::Kernel k =
+        loops::parse_kernel("kernel @places (in %b0: f32, out %b1: i64) space [5000 d0, " + row +
+                            " d1 reduce] {\n  %0 = load b0[" + row +
+                            "*d0 + d1]\n  %1 = reduce argmax %0 over d1\n  store b1[d0] = %1\n}");
+    return schedule(normalise(k), host_with(Isa::Avx512)).vec_dim;
+  };
+  EXPECT_EQ(lanes_along("7"), 0);
+  EXPECT_EQ(lanes_along("700"), 1);
+}
+
 TEST(Schedule, MakesAddressesOneByOneWhereElementsMeet) {
   const loops::Kernel k = loops::parse_kernel(
       R"(kernel @count (in %b0: i64, inout %b1: i64) space [5000 d0] {

@@ -135,6 +135,10 @@ class Chooser {
     for (const loops::Store& st : k_.stores)
       access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather), false);
     const int64_t n = size(d).value_or(1 << 20);
+    // Where the largest of a row lies, lanes that share the row find out pair by pair, at the end of each.
+    for (const Expr& e : k_.exprs)
+      if (e.kind == ExprKind::Reduce && loops::is_arg_reduce(e.reduce_op) && (e.reduce_dims >> d & 1))
+        total -= 2.0 * s_.lanes / static_cast<double>(std::max<int64_t>(1, n));
     const double filled = static_cast<double>(std::min<int64_t>(n, s_.lanes)) / s_.lanes;
     return total > 0 ? total * filled : total - (1 - filled);
   }
