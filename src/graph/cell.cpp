@@ -103,6 +103,7 @@ double real_unary(Op op, double x) {
     case Op::erf: return std::erf(x);
     case Op::erfc: return std::erfc(x);
     case Op::erfcx: return erfcx(x);
+    case Op::ndtr: return 0.5 * std::erfc(-x * M_SQRT1_2);
     case Op::erfinv: return erfinv(x);
     case Op::lgamma: return std::lgamma(x);
     case Op::sigmoid: return 1 / (1 + std::exp(-x));

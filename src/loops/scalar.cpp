@@ -92,7 +92,7 @@ ExprTerm gelu(ExprTerm x, const Node& n) {
     ExprTerm inner = (x + x * x * x * 0.044715) * (M_SQRT2 * M_2_SQRTPI * 0.5);
     return x * 0.5 * (apply(S::tanh, inner) + 1);
   }
-  return x * 0.5 * (apply(S::erf, x * M_SQRT1_2) + 1);
+  return x * apply(S::ndtr, x);
 }
 
 ExprTerm softplus(ExprTerm x, double beta, double threshold) {

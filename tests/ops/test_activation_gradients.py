@@ -117,3 +117,19 @@ def test_softmax(dim, dtype):
 def test_one_kernel_with_what_stands_beside():
     region = check(lambda g, x: aten.gelu_backward(g * 2 + x, x) * x.exp(), torch.randn(8, 16), torch.randn(8, 16))
     assert region["kernels"] == 1
+
+
+@pytest.mark.parametrize("dtype", FLOATS)
+def test_gelu_written_by_hand(dtype):
+    """In whatever order its factors stand, it is the one that ATen has: far out, at 0 and of infinities."""
+    root = 2.0**0.5
+    x = torch.cat(
+        [torch.randn(500) * 3, torch.linspace(-15, 15, 200), torch.tensor([0.0, -0.0, torch.inf, -torch.inf])]
+    )
+    for fn in (
+        lambda x: x * 0.5 * (1 + torch.erf(x / root)),
+        lambda x: 0.5 * x * (torch.erf(x * (1 / root)) + 1),
+        lambda x: x * (0.5 * (1.0 + torch.erf(x / root))),
+        torch.nn.functional.gelu,
+    ):
+        check(lambda x: fn(x) * 1, x.to(dtype))

@@ -21,7 +21,7 @@ FUNCTIONS = {
     "psi": (special.psi, 0.01, 40), "erfc": (special.erfc, -3, 6), "k0": (special.modified_bessel_k0, 0, 30),
     "k1": (special.modified_bessel_k1, 0, 30), "k0e": (special.scaled_modified_bessel_k0, 0, 60),
     "k1e": (special.scaled_modified_bessel_k1, 0, 60), "modified_i0": (special.modified_bessel_i0, -30, 30),
-    "modified_i1": (special.modified_bessel_i1, -30, 30),
+    "modified_i1": (special.modified_bessel_i1, -30, 30), "ndtr": (special.ndtr, -9, 6),
 }  # fmt: skip
 WITHOUT_HALVES = ("erfcx", "log_ndtr", "k0", "k1", "k0e", "k1e", "modified_i0", "modified_i1")
 
@@ -69,7 +69,7 @@ def test_waves(name, dtype):
     assert off.max() <= max(2 * eagers.max(), 1e-14) and (dtype == torch.float32 or off.max() < 1e-14)
 
 
-@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv", "i0", "i0e", "i1", "i1e", "log_ndtr", "erfcx"])
+@pytest.mark.parametrize("name", ["lgamma", "digamma", "erfinv", "i0", "i0e", "i1", "i1e", "log_ndtr", "erfcx", "ndtr"])
 def test_gradients(name):
     function, low, high = FUNCTIONS[name]
     torchbolt.reset()

@@ -550,6 +550,18 @@ Math::Value Math::erfc_scaled(Value a) const {
   return scale(ratio(n, fast_two_sum(one, b_.CreateFAdd(limited, limited))), r.n);
 }
 
+// Of a float x below 0 it is 2^-q(|x|), and 1 less that above; q = 1 + a p(a). What is left of q by a whole
+// number is computed with one rounding. Where a is limited, 2^-q is 0.
+Math::Value Math::ndtr(Value x) const {
+  const Value half = constant(x, 0.5), one = constant(x, 1);
+  if (is_double(x)) return b_.CreateFMul(half, erfc(b_.CreateFMul(x, constant(x, -M_SQRT1_2))));
+  Value a = abs(x), most = constant(x, 10.5);
+  a = b_.CreateSelect(b_.CreateFCmpOGT(a, most), most, a);
+  Value p = poly(a, kNdtr32), n = round_even(fma(a, p, constant(x, -1)));
+  Value below = scale(exp2_reduced(fma(a, p, b_.CreateFSub(constant(x, -1), n))), n);
+  return b_.CreateSelect(b_.CreateFCmpOLT(x, constant(x, 0)), below, b_.CreateFSub(one, below));
+}
+
 Math::Value Math::erfc(Value x) const {
   Value a = abs(x), z = b_.CreateFMul(x, x), one = constant(x, 1);
   Value near = b_.CreateFSub(one, fma(x, is_double(x) ? poly(z, kErf64) : poly(z, kErf32), x));

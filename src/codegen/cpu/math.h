@@ -88,6 +88,7 @@ class Math : public Arithmetic {
   Value erf(Value x) const;
   Value erfc(Value x) const;
   Value erfcx(Value x) const;
+  Value ndtr(Value x) const;
   Value erfinv(Value x) const;
   Value lgamma(Value x) const;
   Value sigmoid(Value x) const;

@@ -374,6 +374,7 @@ Ops::Value Ops::floating(ScalarOp op, llvm::ArrayRef<Value> a) const {
     case ScalarOp::erf: return m.erf(x);
     case ScalarOp::erfc: return m.erfc(x);
     case ScalarOp::erfcx: return m.erfcx(x);
+    case ScalarOp::ndtr: return m.ndtr(x);
     case ScalarOp::erfinv: return m.erfinv(x);
     case ScalarOp::lgamma: return m.lgamma(x);
     case ScalarOp::sigmoid: return m.sigmoid(x);

@@ -122,7 +122,7 @@ std::string floating(ScalarOp op, DType t, const std::vector<std::string>& a) {
     case ScalarOp::isinf:
       return "fabs" + f + "(" + a[0] + ") == " + real(t, std::numeric_limits<double>::infinity());
     case ScalarOp::trunc_div: return "trunc" + f + "(" + a[0] + " / " + a[1] + ")";
-    // sigmoid, sign, floor_div, remainder, maximum, minimum, fmax, fmin
+    // sigmoid, ndtr, sign, floor_div, remainder, maximum, minimum, fmax, fmin
     default: return call("bolt_" + std::string(loops::scalar_op_name(op)), a);
   }
 }

@@ -324,6 +324,10 @@ BOLT pack<float, N> random_numbers(i64 seed, i64 offset, i64 threads, i64 vector
 BOLT float bolt_sigmoid(float x) { return reciprocal(1.0f + expf(-x)); }
 BOLT double bolt_sigmoid(double x) { return 1.0 / (1.0 + exp(-x)); }
 
+// CUDA's own normcdf keeps all digits of what is hardly there, too, which nobody who multiplies by it sees.
+BOLT float bolt_ndtr(float x) { return 0.5f + 0.5f * erff(x * 0.707106781f); }
+BOLT double bolt_ndtr(double x) { return 0.5 + 0.5 * erf(x * 0.70710678118654752); }
+
 // As ATen: the remainder has the divisor's sign; x / 0 is the true quotient.
 #define BOLT_FLOATING(T, f)                                                 \
   BOLT T bolt_remainder(T a, T b) {                                         \

@@ -39,7 +39,7 @@ const std::vector<Pass>& passes() {
       {"space_to_depth", asks_nothing<space_to_depth>,
        "convolutions of few channels that step over pixels: of those pixels as channels"},
       {"match_attention", match_attention, "softmax(q @ k^T * scale + mask) @ v: sdpa"},
-      {"match_gelu", match_gelu, "gelu's approximation written out by hand: gelu"},
+      {"match_gelu", match_gelu, "gelu and its approximation written out by hand: gelu, ndtr"},
       {"fold_masks", asks_nothing<fold_masks>,
        "attention masks that hide nothing, or what lies ahead, are none"},
       {"attention_batches", asks_nothing<attention_batches>,

@@ -35,9 +35,8 @@ std::vector<Value*> gelu_backward(Call& c) {
   Formula f(c);
   Term g = f("grad_output"), x = f("self");
   if (c.text("approximate") == "none") {
-    Term below = 0.5 * (1 + (x * (1 / sqrt2)).apply(Op::erf));
     Term density = exp(-0.5 * x * x) * (inv_sqrtpi / sqrt2);
-    return f.only(g * (below + x * density));
+    return f.only(g * (x.apply(Op::ndtr) + x * density));
   }
   constexpr double kBeta = sqrt2 * inv_sqrtpi, kKappa = 0.044715;
   Term square = x * x;

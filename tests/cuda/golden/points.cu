@@ -7,21 +7,18 @@ bolt_add_gelu_mul_0(const bf16* b0, const bf16* b1, const float* b2, bf16* b3, u
   const i64 d1_at = at % 768;
   const pack<bf16, 8> x0 = get<8>(b0 + ((d0 * 768) + d1_at));
   const pack<bf16, 8> x2 = get<8>(b1 + d1_at);
-  const float v13 = b2[d0];
+  const float v7 = b2[d0];
   pack<bf16, 8> y0;
 #pragma unroll
   for (int e = 0; e < 8; ++e) {
     const float v1 = from_bf16(x0.at[e]);
     const float v3 = from_bf16(x2.at[e]);
     const float v4 = v1 + v3;
-    const float v6 = v4 * 0.707106769f;
-    const float v7 = erff(v6);
-    const float v9 = v7 + 1.0f;
-    const float v11 = v4 * 0.5f;
-    const float v12 = v11 * v9;
-    const float v14 = v12 * v13;
-    const bf16 v15 = to_bf16(v14);
-    y0.at[e] = v15;
+    const float v5 = bolt_ndtr(v4);
+    const float v6 = v4 * v5;
+    const float v8 = v6 * v7;
+    const bf16 v9 = to_bf16(v8);
+    y0.at[e] = v9;
   }
   put(b3 + ((d0 * 768) + d1_at), y0);
 }
