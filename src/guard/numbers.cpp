@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "guard/leaf.h"
+#include "guard/numpy_numbers.h"
 #include "support/short_vector.h"
 
 namespace bolt::guard {
@@ -170,10 +171,40 @@ PyObject* generators_method(const char* name) {
   return type ? PyObject_GetAttrString(type.get(), name) : nullptr;
 }
 
+/// What gives the state of one of numpy's generators and takes it back. RandomState has more of it than its
+/// source of bits has; Generator has none of its own.
+struct NumpyState {
+  PyRef owner = {};
+  bool is_attribute = false;
+
+  explicit NumpyState(PyObject* generator) {
+    is_attribute = !PyObject_HasAttrString(generator, "get_state");
+    owner = is_attribute ? PyRef::steal(PyObject_GetAttrString(generator, "bit_generator"))
+                         : PyRef::share(generator);
+  }
+  PyRef now() const {
+    if (!owner) return {};
+    return PyRef::steal(is_attribute ? PyObject_GetAttrString(owner.get(), "state")
+                                     : PyObject_CallMethod(owner.get(), "get_state", "O", Py_False));
+  }
+  void set(PyObject* state) const {
+    if (!owner) return;
+    if (is_attribute)
+      PyObject_SetAttrString(owner.get(), "state", state);
+    else
+      PyRef::steal(PyObject_CallMethod(owner.get(), "set_state", "O", state));
+  }
+};
+
+PyRef generator_state(PyObject* generator) {
+  static PyObject* const getstate = generators_method("getstate");
+  return is_numpy_generator(generator) ? NumpyState(generator).now()
+                                       : PyRef::steal(PyObject_CallOneArg(getstate, generator));
+}
+
 }  // namespace
 
 Generators::Generators(const Numbers& numbers, const std::vector<PyRef>& values) {
-  static PyObject* const getstate = generators_method("getstate");
   for (const NumberStep& step : numbers.steps) {
     if (!numbers.draws(step)) continue;
     PyObject* generator =
@@ -182,7 +213,7 @@ Generators::Generators(const Numbers& numbers, const std::vector<PyRef>& values)
     const bool known = std::any_of(states_.begin(), states_.end(),
                                    [&](const auto& each) { return each.first.get() == generator; });
     if (!generator || known) continue;
-    if (PyRef state = PyRef::steal(PyObject_CallOneArg(getstate, generator)))
+    if (PyRef state = generator_state(generator))
       states_.emplace_back(PyRef::share(generator), std::move(state));
     else
       PyErr_Clear();  // not one of Python's: nothing to put back
@@ -193,8 +224,11 @@ void Generators::put_back() const {
   static PyObject* const setstate = generators_method("setstate");
   for (const auto& [generator, state] : states_) {
     PyObject* const args[] = {generator.get(), state.get()};
-    PyRef done = PyRef::steal(PyObject_Vectorcall(setstate, args, 2, nullptr));
-    if (!done) PyErr_Clear();
+    if (is_numpy_generator(generator.get()))
+      NumpyState(generator.get()).set(state.get());
+    else
+      PyRef::steal(PyObject_Vectorcall(setstate, args, 2, nullptr));
+    PyErr_Clear();
   }
 }
 

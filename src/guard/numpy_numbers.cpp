@@ -35,6 +35,11 @@ bool is_numpy_number(PyObject* object) {
   return is_numpys(type) && !std::string_view(type->tp_name).starts_with("numpy.bool");
 }
 
+bool is_numpy_generator(PyObject* object) {
+  const std::string_view name = Py_TYPE(object)->tp_name;
+  return name == "numpy.random.mtrand.RandomState" || name == "numpy.random._generator.Generator";
+}
+
 PyTypeObject* pythons_type_of(PyObject* numpy_number) {
   return PyIndex_Check(numpy_number) ? &PyLong_Type : &PyFloat_Type;
 }

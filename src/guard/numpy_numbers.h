@@ -11,6 +11,8 @@ namespace bolt::guard {
 bool is_numpys(PyTypeObject* type);
 /// Integers and floats.
 bool is_numpy_number(PyObject* object);
+/// np.random's own generator or one that default_rng() makes, not of a class derived from theirs.
+bool is_numpy_generator(PyObject* object);
 /// int or float: what torch takes it for.
 PyTypeObject* pythons_type_of(PyObject* numpy_number);
 

@@ -324,6 +324,8 @@ StackLine line_of(PyCodeObject* code, int pc);
 /// A functools.partial: what it holds is guarded when it is called, or handed to native code that may call
 /// it.
 bool is_partial(PyObject* object);
+/// `function` with arguments of these names (null: none), whose values lie at `values`.
+PyRef with_keywords(PyObject* function, PyObject* const* values, PyObject* kwnames);
 /// Is it a function of Python's, however wrapped, that a native function which calls it comes back with?
 bool calls_python(PyObject* object);
 

@@ -323,6 +323,8 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   const Controlled found = control_of(callable, native);
   switch (found.control) {
     case Control::none:
+      if (PyObject* number = numpy_draw(world, callable, args, nargs, kwnames); number || PyErr_Occurred())
+        return {number, nullptr};
       if (!only_draws_with_numpy(callable, args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) break;
       end_here(frame, {Why::calls, full_name(callable)});
       return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};

@@ -165,6 +165,8 @@ PyRef question_of(PyObject* const* args, size_t nargs) {
   return question;
 }
 
+}  // namespace
+
 PyRef with_keywords(PyObject* function, PyObject* const* values, PyObject* kwnames) {
   if (!kwnames || PyTuple_GET_SIZE(kwnames) == 0) return PyRef::share(function);
   PyRef keywords = PyRef::steal(PyDict_New());
@@ -175,8 +177,6 @@ PyRef with_keywords(PyObject* function, PyObject* const* values, PyObject* kwnam
   PyRef first = PyRef::steal(keywords && partial ? PyTuple_Pack(1, function) : nullptr);
   return PyRef::steal(first ? PyObject_Call(partial.get(), first.get(), keywords.get()) : nullptr);
 }
-
-}  // namespace
 
 /// A cached function is a constant as long as it gives the same again: its cache may be cleared.
 PyObject* Recording::call_cached(PyObject* function, PyObject* const* args, size_t nargs, PyObject* kwnames) {

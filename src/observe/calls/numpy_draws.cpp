@@ -39,6 +39,15 @@ bool names(PyCodeObject* code, PyObject* name) {
   return false;
 }
 
+/// Functions of numpy's that give arrays, as functions that draw masks and the like call them.
+constexpr const char* kMakers[] = {"arange",      "array", "asarray", "broadcast_to",
+                                   "concatenate", "empty", "full",    "full_like",
+                                   "ones",        "stack", "zeros",   "zeros_like"};
+
+bool makes_arrays(PyCodeObject* code) {
+  return std::ranges::any_of(kMakers, [&](const char* maker) { return names(code, interned(maker)); });
+}
+
 /// Are numpy, constants and what every module has all that the code finds in its module?
 bool knows_only_numpy(PyCodeObject* code, PyObject* globals, bool& knows_numpy) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
@@ -76,7 +85,9 @@ bool only_draws_with_numpy(PyObject* callable, PyObject* const* args, size_t cou
     Py_INCREF(function->func_code);
     at->second = looks_like_it(function);
   }
-  return at->second && std::all_of(args, args + count, is_plain);
+  // One that computes with the tensors that it is given, and with numbers that it draws, is looked into.
+  return at->second && std::all_of(args, args + count, is_plain) &&
+         (makes_arrays(code) || std::none_of(args, args + count, guard::is_tensor));
 }
 
 }  // namespace bolt::observe

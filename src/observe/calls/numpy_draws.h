@@ -13,7 +13,7 @@
 namespace bolt::observe {
 
 /// `args`: all that it is called with, those with a name, too. What it is given must be numbers, texts,
-/// arrays and tensors: it may call anything else.
+/// arrays and tensors: it may call anything else. Given tensors, it must make arrays.
 bool only_draws_with_numpy(PyObject* callable, PyObject* const* args, size_t count);
 
 }  // namespace bolt::observe

@@ -4,11 +4,15 @@
 //
 //   random.random(), randint(0, 9)                         a step that draws
 //   choices(scales), sample(range(9), 3), shuffle(order)   a step that draws a list, and one for each in it
+//   np.random.beta(a, a), rng.uniform(0.5, 1)              numpy's generators, where they are asked for one
+//   number
 //
 // A function that hands out other things than numbers is called whole, between two regions, since what
 // follows depends on them.
 #include <algorithm>
+#include <string_view>
 
+#include "guard/numpy_numbers.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
 
@@ -97,6 +101,56 @@ PyRef how_to_draw(World& world, PyObject* method, PyObject* const* args, size_t 
                           : nullptr);
 }
 
+/// A method of numpy's generators that draws a number, if it is given as many numbers at most as say from
+/// what.
+struct NumpyDraw {
+  std::string_view name;
+  size_t most;
+};
+constexpr NumpyDraw kNumpyDraws[] = {
+    {"rand", 0},
+    {"randn", 0},
+    {"random", 0},
+    {"random_sample", 0},
+    {"standard_exponential", 0},
+    {"standard_normal", 0},
+    {"choice", 1},
+    {"exponential", 1},
+    {"geometric", 1},
+    {"poisson", 1},
+    {"standard_gamma", 1},
+    {"beta", 2},
+    {"binomial", 2},
+    {"gamma", 2},
+    {"gumbel", 2},
+    {"integers", 2},
+    {"laplace", 2},
+    {"logistic", 2},
+    {"lognormal", 2},
+    {"normal", 2},
+    {"randint", 2},
+    {"uniform", 2},
+    {"triangular", 3},
+};
+
+/// Is it such a method, given the generator and numbers that guards know?
+bool draws_numpy_number(World& world, PyObject* method, PyObject* const* args, size_t nargs,
+                        PyObject* kwnames) {
+  const bool of_cython = std::string_view(Py_TYPE(method)->tp_name).ends_with("cython_function_or_method");
+  if (!of_cython || !nargs || !guard::is_numpy_generator(args[0]) || !world.find(args[0])) return false;
+  const PyRef name = PyRef::steal(PyObject_GetAttrString(method, "__name__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) return PyErr_Clear(), false;
+  const auto row = std::ranges::find(kNumpyDraws, std::string_view(text), &NumpyDraw::name);
+  if (row == std::end(kNumpyDraws) || nargs - 1 > row->most) return false;
+  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  for (size_t i = 0; i < named; ++i)
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)), "size") == 0)
+      return false;
+  return std::all_of(args + 1, args + nargs + named,
+                     [&](PyObject* each) { return is_exact_number(each) && !world.is_open(each); });
+}
+
 }  // namespace
 
 const guard::NumberStep* drawn_list(const guard::Numbers& numbers, const guard::NumberStep& step) {
@@ -149,6 +203,26 @@ PyObject* draw(World& world, PyObject* function, PyObject* const* args, size_t n
     step.args.push_back(world.step_of(args[i]));
   }
   return world.computed(value, std::move(step));
+}
+
+PyObject* numpy_draw(World& world, PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  if (!draws_numpy_number(world, method, args, nargs, kwnames)) return nullptr;
+  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  for (size_t i = nargs; i < nargs + named; ++i) world.use(args[i]);
+  const NativeWatch::Pause numpys;
+  PyRef function = with_keywords(method, args + nargs, kwnames);
+  PyRef value = PyRef::steal(function ? PyObject_Vectorcall(method, args, nargs, kwnames) : nullptr);
+  if (!value) return nullptr;
+  const Known& generator = *world.find(args[0]);
+  generator.source->assume(guard::Check::type_is, reinterpret_cast<PyObject*>(Py_TYPE(args[0])));
+  if (Known* known = world.find(method)) known->source->assume(guard::Check::is, method);
+  guard::NumberStep step{NumberOp::call, 0, std::move(function), {}, {}, 0, guard::Phase::early};
+  step.args.push_back(world.numbers.add({NumberOp::source, world.tree->keep(generator.source), {}, {}, {}}));
+  for (size_t i = 1; i < nargs; ++i) {
+    world.numbers.early_may_raise |= world.follows_number(args[i]);
+    step.args.push_back(world.step_of(args[i]));
+  }
+  return world.computed(value.release(), std::move(step));
 }
 
 /// shuffle, sample and choices of numbers, by a step that draws all of them. Null without an exception: not

@@ -112,9 +112,19 @@ std::optional<double> OpenNumbers::find_bound(int at) {
     return PyErr_Occurred() ? (PyErr_Clear(), std::nullopt) : std::optional(std::fabs(value));
   }
   if (step.op == NumberOp::size || world_.has_symbol(at)) return kNumberLimit;
-  if (world_.numbers.draws(step)) {  // Random.random, or one of its ints
-    if (step.type == &PyLong_Type) return of(1);
-    return PyFunction_Check(step.object.get()) ? std::nullopt : std::optional(1.0);
+  if (world_.numbers.draws(step)) {
+    PyObject* const method = step.object.get();
+    if (is_named(method, "__name__", "random")) return 1;
+    const bool below = is_named(method, "__name__", "_randbelow_with_getrandbits");
+    const bool between = is_named(method, "__name__", "randint") ||
+                         is_named(method, "__name__", "integers") || is_named(method, "__name__", "choice");
+    std::optional<double> most;  // of the numbers that say from which range an int is
+    for (size_t i = 1; (below || between) && i < step.args.size() && (i == 1 || most); ++i)
+      if (const auto x = of(i))
+        most = std::max(most.value_or(0), *x);
+      else
+        most = std::nullopt;
+    return most;
   }
   if (step.op == NumberOp::negative || step.op == NumberOp::positive) return of(0);
   if (step.op == NumberOp::call) {
