@@ -28,6 +28,16 @@ bool equal(const std::vector<Word>& words) {
   return std::all_of(words.begin(), words.end(), [](const Word& word) { return *word.at == word.expected; });
 }
 
+bool makes_tensor(const Source& step) {
+  return step.access == Access::list_tensor || step.access == Access::array_tensor;
+}
+
+/// The tensor that such a step makes of what it is given; null without an exception: of that it makes none.
+PyRef tensor_made(const Source& step, PyObject* object) {
+  return PyRef::steal(step.access == Access::list_tensor ? tensor_of_list(object, step.index != 0)
+                                                         : tensor_of_array(object));
+}
+
 }  // namespace
 
 void Memory::forget(std::vector<PyRef>& gone) {
@@ -108,7 +118,7 @@ void Memory::renew() {
 
 bool Memory::find_lists(std::vector<PyRef>& gone) {
   for (auto& [step, list, tensor] : made) {
-    PyRef other = PyRef::steal(tensor_of_list(list, step->index));
+    PyRef other = tensor_made(*step, list);
     if (!other) return false;
     for (auto* found : {&tensors, &objects})
       for (auto& [at, object] : *found)
@@ -220,8 +230,8 @@ bool Walk::visit_grad(const Source& step, PyObject* tensor, PyObject* grad) {
 
 PyObject* Walk::read(const Source& child, PyObject* parent) {
   if (child.access == Access::tensor_number) return read_number(child, parent);
-  if (child.access != Access::list_tensor) return child.read(parent);
-  PyRef made = PyRef::steal(tensor_of_list(parent, child.index));
+  if (!makes_tensor(child)) return child.read(parent);
+  PyRef made = tensor_made(child, parent);
   return made ? memory.made.emplace_back(Reread{&child, parent, std::move(made)}).found.get() : nullptr;
 }
 
@@ -366,7 +376,8 @@ void Walk::remember_step(const Source& child, PyObject* parent, PyObject* found)
         word(at, *at);
       break;
     case Access::context_var: memory.rereads.push_back({&child, parent, PyRef::share(found)}); break;
-    case Access::list_tensor:  // more than the tensor itself is looked at
+    case Access::list_tensor:
+    case Access::array_tensor:  // more than the tensor itself is looked at
       if (!child.children().empty() || child.has(Check::leaf) || child.has(Check::gives))
         memory.valid = false;
       break;

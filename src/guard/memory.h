@@ -77,7 +77,7 @@ struct Memory {
   std::vector<std::pair<int, PyObject*>> tensors, objects;  ///< by slot, by register
   std::vector<PyRef> held;                                  ///< leaves whose address is a word's value
   std::vector<Reread> rereads;
-  std::vector<Reread> made;  ///< tensors of lists: made anew each time, and then found
+  std::vector<Reread> made;  ///< tensors of lists and arrays: made anew each time, and then found
   std::vector<GradStep> grads;
   std::vector<NumberInTensor> numbers;                            ///< of this walk
   std::unordered_map<const Source*, TensorNumber> known_numbers;  ///< of all walks so far

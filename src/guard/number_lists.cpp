@@ -5,7 +5,10 @@
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <string_view>
 #include <vector>
+
+#include "python/py_ref.h"
 
 namespace bolt::guard {
 namespace {
@@ -39,6 +42,21 @@ struct Filler {
 };
 
 }  // namespace
+
+bool is_array(PyObject* object) { return std::string_view(Py_TYPE(object)->tp_name) == "numpy.ndarray"; }
+
+PyObject* tensor_of_array(PyObject* array) {
+  static PyObject* const from_numpy = [] {
+    const PyRef torch = PyRef::steal(import_module("torch"));
+    return torch ? PyObject_GetAttrString(torch.get(), "from_numpy") : nullptr;
+  }();
+  if (!from_numpy || !is_array(array)) return nullptr;
+  const PyRef flags = PyRef::steal(PyObject_GetAttrString(array, "flags"));
+  const PyRef writeable = PyRef::steal(flags ? PyObject_GetAttrString(flags.get(), "writeable") : nullptr);
+  PyObject* tensor = writeable.get() == Py_True ? PyObject_CallOneArg(from_numpy, array) : nullptr;
+  if (!tensor) PyErr_Clear();
+  return tensor;
+}
 
 bool holds_numbers(PyObject* list, int dims) {
   if (!PyList_CheckExact(list)) return PyLong_CheckExact(list) || PyFloat_CheckExact(list);

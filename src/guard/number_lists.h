@@ -1,7 +1,7 @@
 // guard/number_lists.h
 // A list of numbers -> the tensor that torch.tensor makes of it, while guards are checked: the program is
 // given it like a tensor from outside, so neither the numbers nor how many they are is part of what is
-// compiled.
+// compiled. An array of numpy's -> the tensor that torch.from_numpy makes of it, in the same way.
 #pragma once
 
 #include <Python.h>
@@ -12,6 +12,11 @@ namespace bolt::guard {
 /// New; null without an exception: other things are in it than such numbers, or none, or lists of several
 /// lengths.
 PyObject* tensor_of_list(PyObject* list, bool floats);
+
+/// New; null without an exception: torch makes none of it, or warns of doing so.
+PyObject* tensor_of_array(PyObject* array);
+/// Is it one of numpy's own class?
+bool is_array(PyObject* object);
 
 /// How many dimensions such a tensor has at most. Some lists are in themselves.
 constexpr int kMostListed = 8;

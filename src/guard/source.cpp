@@ -184,6 +184,7 @@ PyObject* Source::read(PyObject* object) const {
     case Access::tensor_grad: return tensor_grad(object);
     case Access::context_var: return context_value(object);
     case Access::list_tensor:
+    case Access::array_tensor:
     case Access::tensor_number: return nullptr;  // nobody would hold it
     case Access::chosen: return object;
   }
@@ -209,6 +210,7 @@ std::string Source::str(const std::vector<std::string>& names) const {
     case Access::tensor_grad: return parent->str(names) + ".grad";
     case Access::context_var: return parent->str(names) + ".get()";
     case Access::list_tensor: return "torch.tensor(" + parent->str(names) + ")";
+    case Access::array_tensor: return "torch.from_numpy(" + parent->str(names) + ")";
     case Access::tensor_number: return number_text(*this, names);
     case Access::chosen: return text_of(key.get());
   }

@@ -21,8 +21,8 @@
 // what lies at a place that goes by numbers (self.masks[n]): it is met when those have been computed.
 //
 // Invariants: an assumption is added in the same statement as the read it protects; `read` returns a borrowed
-// reference that is owned by the parent's object, so no step may create objects but two, whose tensor or
-// number the walk holds (Access::list_tensor, Access::tensor_number).
+// reference that is owned by the parent's object, so no step may create objects but three, whose tensor or
+// number the walk holds (Access::list_tensor, Access::array_tensor, Access::tensor_number).
 #pragma once
 
 #include <cstdint>
@@ -52,6 +52,7 @@ enum class Access : uint8_t {
   tensor_grad,    ///< .grad of a tensor
   context_var,    ///< value of a contextvars.ContextVar in the current context
   list_tensor,    ///< the numbers in a list as a tensor, new; `index`: with floats (number_lists.h)
+  array_tensor,   ///< the memory of one of numpy's arrays as a tensor, new; `index`: which of several
   tensor_number,  ///< element `index` of a tensor as a number (tensor_numbers.h); `key`: the class it is made
                   ///< one of, null: what item() gives
   chosen,         ///< a top: what step `index` of the numbers gives; `key`: the place as text, `start`: the

@@ -148,9 +148,10 @@ PyObject* facts(PyObject*, PyObject* capsule) {
 
 /// Every place the guards look at, with what is there now.
 PyObject* places(PyObject*, PyObject* tuple) {
-  static const char* const names[] = {"root",       "constant",    "instance_dict", "dict_item",  "list_item",
-                                      "tuple_item", "deque_item",  "cell",          "field",      "type_attr",
-                                      "super_attr", "tensor_grad", "context_var",   "list_tensor"};
+  static const char* const names[] = {
+      "root",        "constant",    "instance_dict", "dict_item",     "list_item",  "tuple_item",
+      "deque_item",  "cell",        "field",         "type_attr",     "super_attr", "tensor_grad",
+      "context_var", "list_tensor", "array_tensor",  "tensor_number", "chosen"};
   ObserveArguments a;
   if (!a.parse(tuple)) return nullptr;
   Roots roots(a.callable, a.args, a.kwargs);

@@ -430,9 +430,63 @@ for text in ("x + float(np.pi)", "x * np.float32(2)", "x * np.sqrt(4)", "x.sum()
     ROWS.text(text, name=f"numbers of numpy's: {text}", x=randn(4))
 
 
-@ROWS(Lazy(lambda: numpy.ones(4, numpy.float32)), randn(4), ends="numpy")
+def array(*sizes, dtype=numpy.float32):
+    return Lazy(lambda: numpy.arange(1, 1 + numpy.prod(sizes)).reshape(sizes).astype(dtype))
+
+
+@ROWS(array(4), randn(4))
 def numpy_argument(a, x):
     return torch.from_numpy(a) + x
+
+
+@ROWS(calls=[(array(n, 3),) for n in (4, 6, 9, 7)], expect=(MISS, MISS, HIT, HIT), regions=2)
+def arrays_of_other_sizes(a):
+    return torch.from_numpy(a).sin().mean(0)
+
+
+@ROWS(array(4, dtype=numpy.float64), randn(4))
+def copies_of_an_array(a, x):
+    return torch.tensor(a) * x, torch.tensor(a, dtype=torch.float32).add_(1), x.new_tensor(a) + 2
+
+
+@ROWS(array(4), randn(4))
+def memory_of_an_array(a, x):
+    memory = torch.as_tensor(a)
+    memory[1:].mul_(x[1:])
+    return memory, memory.double() * 2
+
+
+@ROWS(array(4), randn(4))
+def memory_that_is_read_as_two_tensors(a, x):
+    return torch.from_numpy(a) * x, torch.from_numpy(a), torch.as_tensor(a, dtype=torch.float64) * 2
+
+
+@ROWS(randn(5, 5), Lazy(lambda: numpy.array([0, 2, 2])), Lazy(lambda: numpy.array([True, False, True, True, False])))
+def arrays_as_indices(x, rows, mask):
+    y = x.clone()
+    y[rows, 1] = 3
+    return x[rows], x[:, rows] * 2, y, x[mask].sum()
+
+
+@ROWS(randn(5, 5), Lazy(lambda: numpy.array([0, 2, 2], numpy.int32)), ends="numpy", regions=1)
+def array_of_small_ints_as_an_index(x, rows):
+    return x[rows] + 1
+
+
+@ROWS(Lazy(lambda: numpy.broadcast_to(numpy.float32(2), (3,))), ends="numpy")
+def memory_that_must_not_be_written(a):
+    return torch.tensor(a) + 1
+
+
+@ROWS.made(randn(4))
+def an_array_that_is_kept():
+    kept = {"weights": numpy.ones(4, numpy.float32)}
+
+    def run(x):
+        kept["weights"] = kept["weights"]
+        return x * torch.from_numpy(kept["weights"])
+
+    return run
 
 
 @ROWS(randn(4), Lazy(lambda: numpy.float32(3)))

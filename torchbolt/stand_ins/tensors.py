@@ -64,8 +64,18 @@ def _is_listed(data):
     return any(map(_is_listed, data)) if isinstance(data, (list, tuple)) else isinstance(data, _Listed)
 
 
+def _of_array(memory, dtype, device, copy):
+    """What torch makes of one of numpy's arrays, given the tensor that shares its memory. None: not of this."""
+    if device is None and torch.get_default_device().type != "cpu":
+        return None
+    made = memory.to(device=device or memory.device, dtype=dtype or memory.dtype, copy=copy)
+    return made.contiguous() if copy else made
+
+
 def _tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=False):
     """torch.tensor by operators, which may be given numbers that differ between calls. None: not of this."""
+    if isinstance(data, torch.Tensor):
+        return None if requires_grad or pin_memory else _of_array(data, dtype, device, copy=True)
     shape = _shape_of(data)
     if shape is None or _numbers_in(data) > 64 or requires_grad or pin_memory:
         return None
@@ -78,6 +88,12 @@ def _tensor(data, *, dtype=None, device=None, requires_grad=False, pin_memory=Fa
         if not usual or torch.device(device or torch.get_default_device()).type != "cpu":
             return None
     return _filled(data, dtype, device)
+
+
+def _as_tensor(data, *, dtype=None, device=None):
+    if isinstance(data, torch.Tensor):
+        return _of_array(data, dtype, device, copy=False)
+    return _tensor(data, dtype=dtype, device=device)
 
 
 def _new_tensor(self, data, *, dtype=None, device=None, **options):
@@ -112,7 +128,7 @@ def _with_sizes(function):
 NATIVES = {
     "list of numbers": _Listed,
     "torch._C._VariableFunctionsClass.tensor": _tensor,
-    "torch._C._VariableFunctionsClass.as_tensor": _tensor,
+    "torch._C._VariableFunctionsClass.as_tensor": _as_tensor,
     "torch._C.TensorBase.new_tensor": _new_tensor,
     "torch._C.TensorBase": _tensor_of(None),
     "torch.FloatTensor": _tensor_of(torch.float32),

@@ -48,6 +48,7 @@ enum : uint32_t {
   gives_data = 524288,    ///< gives the tensor's data to Python
   written_out = 4194304,  ///< for numbers that are followed the stand-in does the same key by key
   itself = 8388608,       ///< of a class: none that is derived from it
+  of_arrays = 16777216,   ///< makes a tensor of one of numpy's arrays
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };

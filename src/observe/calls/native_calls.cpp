@@ -399,6 +399,9 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     if (result || PyErr_Occurred()) return result;
   }
   const size_t first = Py_IS_TYPE(callable, &PyMethodDescr_Type) && nargs ? 1 : 0;
+  if (PyObject* result = array_tensor_call(*this, frame, native, args, nargs, kwnames);
+      result || PyErr_Occurred())
+    return result;
   if (row.kind == Kind::tensor && hooks_.follows_numbers())
     if (PyObject* result = list_tensor_call(*this, frame, native, args, nargs, kwnames);
         result || PyErr_Occurred())

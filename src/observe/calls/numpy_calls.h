@@ -3,7 +3,7 @@
 //
 // `x / np.sqrt(d)`, `np.prod(shape)`, `np.float32(x)`: models compute with numpy where they might with
 // `math`. Given numbers alone, such a function is a function of these, and what it gives is followed as what
-// one of `math` gives is. Arrays are another matter: they are memory.
+// one of `math` gives is. Arrays are another matter: they are memory (Lists::tensor_of_array).
 #pragma once
 
 #include <Python.h>

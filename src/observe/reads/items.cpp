@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include "guard/number_lists.h"
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
@@ -48,6 +49,14 @@ static PyRef list_as_index(World& world, PyObject* list) {
   return is_index ? std::move(tensor) : PyRef();
 }
 
+/// An array of int64 or bools from outside, which torch makes a tensor of, too. It converts others.
+static PyRef array_as_index(World& world, PyObject* array) {
+  const PyRef kind = PyRef::steal(PyObject_GetAttrString(array, "dtype"));
+  const PyRef letter = PyRef::steal(kind ? PyObject_GetAttrString(kind.get(), "char") : nullptr);
+  auto is = [&](const char* text) { return PyUnicode_CompareWithASCIIString(letter.get(), text) == 0; };
+  return letter && (is("l") || is("?")) ? world.lists.tensor_of_array(array) : PyRef();
+}
+
 /// The tensor that torch is given for a list of the run's with numbers in it that are drawn (a shuffled one):
 /// operators put it together. Null: there is none.
 static PyRef drawn_as_index(World& world, PyObject* list) {
@@ -67,14 +76,15 @@ static PyRef drawn_as_index(World& world, PyObject* list) {
   return tensor && tensor.get() != Py_None ? std::move(tensor) : PyRef();
 }
 
-/// tensor[key] with such tensors in the place of lists. Null: there are none.
+/// tensor[key] with such tensors in the place of lists and arrays. Null: there are none.
 static PyRef with_list_indices(Recording& recording, PyObject* tensor, PyObject* key) {
   World& world = recording.world;
-  if (!recording.on || !(recording.hooks().follows_numbers() || world.follows()) || !guard::is_tensor(tensor))
-    return {};
+  if (!recording.on || !guard::is_tensor(tensor)) return {};
+  const bool follows = recording.hooks().follows_numbers() || world.follows();
   auto as_index = [&](PyObject* part) {
-    PyRef listed = list_as_index(world, part);
-    return listed ? std::move(listed) : drawn_as_index(world, part);
+    if (guard::is_array(part)) return array_as_index(world, part);
+    PyRef listed = follows ? list_as_index(world, part) : PyRef();
+    return listed || !follows ? std::move(listed) : drawn_as_index(world, part);
   };
   if (!PyTuple_CheckExact(key)) return as_index(key);
   PyRef parts = PyRef::steal(PySequence_List(key));

@@ -225,6 +225,21 @@ PyRef Lists::tensor_of_list(PyObject* list) {
   return PyRef::share(tensor.get());
 }
 
+PyRef Lists::tensor_of_array(PyObject* array, Py_ssize_t which) {
+  Known* const known = guard::is_array(array) ? world_.find(array) : nullptr;
+  if (!known) return {};
+  Source* place = world_.tree->child(known->source, Access::array_tensor, nullptr, which);
+  PyRef& tensor = list_tensors_[place];
+  if (tensor) return PyRef::share(tensor.get());
+  tensor = PyRef::steal(guard::tensor_of_array(array));
+  if (!tensor) return {};
+  world_.tree->keep(place);  // nobody else holds it when guards have made it
+  world_.reached(tensor.get(), place);
+  return PyRef::share(tensor.get());
+}
+
+PyRef Lists::another_tensor_of_array(PyObject* array) { return tensor_of_array(array, ++array_tensors_); }
+
 PyObject* Lists::list_text(PyObject* list) {
   return PyList_CheckExact(list) ? told_of_list(builtin("repr"), list) : nullptr;
 }

@@ -33,6 +33,11 @@ class Lists {
   /// differs between calls, or which of many. What the run put behind is not in it, what it took is. Null
   /// where it put something in front.
   PyRef tensor_of_list(PyObject* list);
+  /// The tensor that torch.from_numpy makes of an array from outside, one for all who copy it. Null: it is no
+  /// such array, or torch makes none.
+  PyRef tensor_of_array(PyObject* array) { return tensor_of_array(array, 0); }
+  /// Another one for each call, as eager gives it.
+  PyRef another_tensor_of_array(PyObject* array);
   /// Is it a list or deque of numbers whose length, or the numbers in it, differ between calls?
   bool has_any_length(PyObject* container);
   /// What the C function `method` gives for all[0] and maybe a number.
@@ -49,7 +54,9 @@ class Lists {
   std::optional<int> list_step(PyObject* container);
   PyObject* reduced(PyObject* function, PyObject* container, bool sums);
   PyObject* sorted(PyObject* container);
+  PyRef tensor_of_array(PyObject* array, Py_ssize_t which);
   std::unordered_map<const Source*, PyRef> list_tensors_;  ///< by place; null: it cannot be made
+  Py_ssize_t array_tensors_ = 0;                           ///< that were given to somebody
   struct Differing {
     bool lengths = false, numbers = false;
     Py_ssize_t count = 0;  ///< of numbers

@@ -48,7 +48,7 @@ bool belongs_to_model(const Source& source) {
   bool belongs = source.is_static;
   for (const Source* at = &source; at; at = at->parent) {
     if (at->access == Access::tensor_grad || at->access == Access::list_tensor ||
-        at->access == Access::chosen)
+        at->access == Access::array_tensor || at->access == Access::chosen)
       return false;
     belongs |=
         at->access == Access::cell || (at->access == Access::instance_dict && is_module_place(*at->parent));

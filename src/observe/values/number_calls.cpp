@@ -297,6 +297,28 @@ static PyRef with_list_tensors(Recording& recording, Frame& frame, PyObject* dat
   return list;
 }
 
+PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
+                            size_t nargs, PyObject* kwnames) {
+  const CFunction& row = *native.row;
+  const size_t first = Py_IS_TYPE(native.callable, &PyMethodDescr_Type) ? 1 : 0;  // it is given self
+  if (!row.is(Trait::of_arrays) || nargs != first + 1 || !guard::is_array(args[first])) return nullptr;
+  World& world = recording.world;
+  if (row.method == "from_numpy" && !kwnames) {
+    recording.mark(frame);
+    return world.lists.another_tensor_of_array(args[0]).release();
+  }
+  std::vector<PyObject*> all;
+  if (native.self) all.push_back(native.self);
+  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const size_t at = native.self ? 1 : first;
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i != at) recording.touch(frame, all[i], true);
+  recording.mark(frame);
+  const PyRef tensor = row.method == "as_tensor" ? world.lists.another_tensor_of_array(args[first])
+                                                 : world.lists.tensor_of_array(args[first]);
+  return tensor_by_operators(recording, frame, row, kwnames, all, static_cast<int>(at), tensor);
+}
+
 PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
                            size_t nargs, PyObject* kwnames) {
   std::vector<PyObject*> all;

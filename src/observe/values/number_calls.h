@@ -35,6 +35,9 @@ bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& k
 /// A tensor made of lists that differ between calls.
 PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
                            size_t nargs, PyObject* kwnames);
+/// A tensor that is or copies the memory of an array from outside.
+PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
+                            size_t nargs, PyObject* kwnames);
 /// `*handled`: the result is the call's, also where it is null.
 PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
                     PyObject* const* args, size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
