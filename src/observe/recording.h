@@ -232,6 +232,9 @@ class Recording final : public interp::Semantics {
   /// What `take` gives of a tensor that belongs to the model: numbers that guards know, as of the class `as`
   /// (null: what item() gives). Null without an exception: it is none of those.
   PyObject* model_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), PyObject* as);
+  /// What it gives of any other tensor: a number ends no region by itself, it is known again when the program
+  /// has run. `as_int`: an int is made of it. Null without an exception: not here.
+  PyObject* late_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), bool as_int);
   PyObject* take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all);
   /// C code will take items out of `iterable`: what a map or filter in it calls reads the numbers in them.
   void use_unseen(PyObject* iterable);
@@ -317,6 +320,8 @@ bool reaches_users_code(PyObject* callable, PyObject* const* args, size_t nargs)
 
 /// The name of a function of Python or of C, with that of its module.
 std::string full_name(PyObject* callable);
+/// Is it given a tensor where it takes a size (torch.zeros(2, n))? Torch would read the number out of it.
+bool takes_size_of_tensor(const Native& native, PyObject* const* args, size_t nargs);
 
 /// Where an instruction stands in the user's source.
 StackLine line_of(PyCodeObject* code, int pc);

@@ -97,6 +97,12 @@ TensorId first_alike(const Tape& tape, TensorId matrix) {
   return matrix;
 }
 
+/// Is its result as large as its only argument, element by element?
+bool shows_all(const Entry& entry) {
+  const std::string& name = entry.op.operator_name().name;
+  return name == "aten::alias" || name == "aten::detach" || name == "aten::clone" || name == "aten::_to_copy";
+}
+
 std::optional<SizeOrigin> behind(const Tape& tape, TensorId tensor, int dim, int steps) {
   if (!info_of(tape, tensor).data_sized) return SizeOrigin{tensor, dim};
   const Entry* maker = maker_of(tape, tensor);
@@ -114,6 +120,16 @@ std::optional<SizeOrigin> behind(const Tape& tape, TensorId tensor, int dim, int
     const bool is_selected = dim == (along < 0 ? along + rank : along);
     if (!is_selected) return behind(tape, x, dim, steps + 1);
     return matrix < 0 ? std::nullopt : std::optional(SizeOrigin{first_alike(tape, matrix), 0});
+  }
+  if (maker->facts->keeps_sizes || shows_all(*maker))
+    return behind(tape, maker->args[0].tensors[0], dim, steps + 1);
+  const bool selects = maker->op.operator_name().name == "aten::select";
+  if (selects || maker->op.operator_name().name == "aten::slice") {
+    const TensorId x = maker->args[0].tensors[0];
+    const auto rank = static_cast<int64_t>(info_of(tape, x).sizes.size());
+    const int64_t given = maker->args[1].value.toInt(), along = given < 0 ? given + rank : given;
+    if (!selects && dim == along) return std::nullopt;
+    return behind(tape, x, selects && dim >= along ? dim + 1 : dim, steps + 1);
   }
   if (!maker->op.hasTag(at::Tag::pointwise) || !written_arguments(*maker).empty()) return std::nullopt;
   const int along = static_cast<int>(info_of(tape, tensor).sizes.size()) - dim;

@@ -16,9 +16,9 @@ bool hold_the_same(const Tape& tape, TensorId a, TensorId b);
 /// Are sizes of tensors data that do not lie on the processor, which would have to be waited for?
 bool has_data_sizes_on_device(const Tape& tape);
 
-/// Whose size that of a tensor is, which a mask has selected or which was computed of such element by
-/// element: of rows the first that the region has found of that mask, else a size of what was selected from.
-/// Nothing: it is not known to be another's.
+/// Whose size that of a tensor is, which a mask has selected, which was sliced along another dimension or
+/// which was computed of such element by element: of rows the first that the region has found of that mask,
+/// else a size of what was selected from. Nothing: it is not known to be another's.
 struct SizeOrigin {
   TensorId tensor;
   int dim;

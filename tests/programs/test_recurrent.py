@@ -3,11 +3,12 @@
 
 import pytest
 import torch
-from rows import Rows, randn
+from rows import Lazy, Rows, randn
 from torch import nn
 from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence, pad_sequence, unpad_sequence
 
 ROWS = Rows()
+MISS_MISS_HIT = ("MISS", "MISS", "HIT", "HIT")
 
 for name, make in {
     "RNN": lambda: nn.RNN(4, 6),
@@ -170,10 +171,59 @@ def packed_sequence_of_tensors(lstm):
     return run
 
 
-@packs(ends="aten::item", regions=2)
+@packs()
 def packed_and_given_on(lstm):
     packed = pack_padded_sequence(torch.ones(3, 5, 4), [5, 3, 2], batch_first=True)
     return lambda x: lstm(packed)[0].data + x.sum()
+
+
+def packed(*lengths):
+    return Lazy(lambda: pack_sequence([torch.arange(4.0 * n).view(n, 4).sin() for n in lengths]))
+
+
+@packs(
+    calls=[(packed(5, 3, 2),), (packed(6, 2),), (packed(4, 4, 3, 3),), (packed(7, 7, 2),)],
+    expect=MISS_MISS_HIT,
+    regions=2,
+)
+def packed_outside(lstm):
+    return lambda sequences: lstm(sequences)
+
+
+def with_lengths(*lengths):
+    return randn(len(lengths), 8, 4), Lazy(lambda: torch.tensor(lengths))
+
+
+LENGTHS = [with_lengths(*each) for each in ((3, 5, 2, 8), (7, 2, 2, 4), (8, 6, 5, 2), (2, 7, 8, 3), (4, 6, 3, 7))]
+
+
+@packs(calls=LENGTHS, expect=("MISS", "HIT", "HIT", "HIT", "HIT"))
+def padded_by_lengths_that_are_data(lstm):
+    def run(x, lengths):
+        parts = [x[i, :n] for i, n in enumerate(lengths.tolist())]
+        return pad_sequence(parts, batch_first=True, padding_value=-1.0), pad_sequence(parts, padding_side="left")
+
+    return run
+
+
+@packs(calls=LENGTHS, expect=("MISS", "HIT", "HIT", "HIT", "HIT"))
+def slices_by_data(lstm):
+    def run(x, lengths):
+        n, m, *_ = lengths.tolist()
+        y = x.clone()
+        y[0, :n, 1] = 0
+        return x[:, n - 1 :, 1], y, x[1, None, m:], x[0, :m].sum(-1)
+
+    return run
+
+
+@packs(
+    calls=[([randn(n, 4, seed=n) for n in each],) for each in ((3, 5, 2), (7, 2, 4), (4, 6, 9), (2, 8, 8))],
+    expect=MISS_MISS_HIT,
+    regions=2,
+)
+def padded_sequences_of_any_length(lstm):
+    return lambda parts: (pad_sequence(parts), pad_sequence(parts, batch_first=True, padding_side="left"))
 
 
 @packs()

@@ -390,7 +390,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   }
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
   PyObject* shown = nullptr;
-  if (is_plain_call(native)) {
+  if (is_plain_call(native) && !takes_size_of_tensor(native, args, nargs)) {
     if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   }

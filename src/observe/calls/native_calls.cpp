@@ -367,8 +367,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (!on) return natively();
   size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
-  const StandIns taken = numbers_taken(native, args, nargs, total, [&](PyObject* tensor) {
-    return on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
+  const StandIns taken = numbers_taken(native, args, nargs, total, [&](PyObject* tensor, bool is_size) {
+    PyObject* number = on ? model_data(frame, tensor, item_of, nullptr) : nullptr;
+    const bool may_be_open = !number && !PyErr_Occurred() && is_size;
+    return may_be_open ? late_data(frame, tensor, item_of, false) : number;
   });
   args = taken.args();
   if (!on) return natively();

@@ -78,19 +78,50 @@ void note_slices(Recording& recording, PyObject* tensor, PyObject* key) {
   }
 }
 
+namespace {
+
+/// aten::slice with the bounds of a slice, which are lent. New, null with an exception.
+PyRef sliced(World& world, PyObject* tensor, int dim, PyObject* bounds) {
+  static PyObject* const slice = [] {
+    const PyRef torch = PyRef::steal(import_module("torch"));
+    const PyRef ops = PyRef::steal(torch ? PyObject_GetAttrString(torch.get(), "ops") : nullptr);
+    const PyRef aten = PyRef::steal(ops ? PyObject_GetAttrString(ops.get(), "aten") : nullptr);
+    const PyRef packet = PyRef::steal(aten ? PyObject_GetAttrString(aten.get(), "slice") : nullptr);
+    const PyRef overload = PyRef::steal(packet ? PyObject_GetAttrString(packet.get(), "Tensor") : nullptr);
+    return overload ? PyObject_GetAttrString(overload.get(), "_op") : nullptr;  // which is no Python
+  }();
+  auto* part = reinterpret_cast<PySliceObject*>(bounds);
+  const PyRef start = PyRef::steal(world.lend(part->start));
+  const PyRef stop = PyRef::steal(start ? world.lend(part->stop) : nullptr);
+  return PyRef::steal(
+      slice && stop ? PyObject_CallFunction(slice, "OiOO", tensor, dim, start.get(), stop.get()) : nullptr);
+}
+
+/// Is it a slice with a bound that guards do not know?
+bool is_open_slice(World& world, PyObject* part) {
+  if (!PySlice_Check(part)) return false;
+  auto* slice = reinterpret_cast<PySliceObject*>(part);
+  return slice->step == Py_None && (world.is_open(slice->start) || world.is_open(slice->stop));
+}
+
+}  // namespace
+
 /// An int in an index, as the i of x[:, i], stands for a call of aten::select, which can be lent a number.
-/// Torch's own indexing cannot: it asks what the number is. So select is called here for each followed int of
-/// the index, on `tensor` and in the order in which indexing would, and `key` keeps the other parts, which
-/// only cut other dimensions and may therefore come later.
+/// Torch's own indexing cannot: it asks what the number is, and whether a slice is all there is, which is
+/// known of no open number. So select and slice are called here for each such part of the index, on `tensor`
+/// and in the order in which indexing would, and `key` keeps the other parts, which only cut other dimensions
+/// and may therefore come later.
 bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& key) {
   World& world = recording.world;
   const std::vector<IndexPart> parts = parts_of(key.get(), guard::rank_of(*guard::tensor_impl(tensor.get())));
   auto selects = [&](const IndexPart& part) { return part.dim >= 0 && PyLong_CheckExact(part.index); };
+  auto slices = [&](const IndexPart& part) { return part.dim >= 0 && is_open_slice(world, part.index); };
   auto follows = [&](const IndexPart& part) {
-    return selects(part) && (world.followed(part.index) || world.is_open(part.index));
+    return (selects(part) && (world.followed(part.index) || world.is_open(part.index))) || slices(part);
   };
   if (std::none_of(parts.begin(), parts.end(), follows)) return false;
-  const auto last = std::find_if(parts.rbegin(), parts.rend(), selects).base();
+  auto is_called = [&](const IndexPart& part) { return selects(part) || slices(part); };
+  const auto last = std::find_if(parts.rbegin(), parts.rend(), is_called).base();
   recording.mark(frame);
   PyRef view = PyRef::share(tensor.get()), rest = PyRef::steal(PyList_New(0));
   int moved = 0;  // so many dimensions are gone by now: later parts lie that much further in front
@@ -104,9 +135,12 @@ bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& k
         return PyErr_Clear(), world.use(key.get()), false;  // torch's indexing raises, with its own words
       continue;
     }
-    PyRef all =
-        PyRef::steal(keep == Py_None && part < last ? PySlice_New(nullptr, nullptr, nullptr) : nullptr);
-    if (all) view = PyRef::steal(PyObject_CallMethod(view.get(), "unsqueeze", "i", part->dim + moved++));
+    const bool is_slice = slices(*part);
+    if (is_slice && !(view = sliced(world, view.get(), part->dim + moved, keep)))
+      return PyErr_Clear(), world.use(key.get()), false;
+    const bool adds = keep == Py_None && part < last;
+    PyRef all = PyRef::steal(is_slice || adds ? PySlice_New(nullptr, nullptr, nullptr) : nullptr);
+    if (adds) view = PyRef::steal(PyObject_CallMethod(view.get(), "unsqueeze", "i", part->dim + moved++));
     if (!view || PyList_Append(rest.get(), all ? all.get() : keep) < 0) return PyErr_Clear(), false;
   }
   key = PyRef::steal(PyList_GET_SIZE(rest.get()) ? PyList_AsTuple(rest.get()) : Py_NewRef(Py_Ellipsis));
@@ -467,14 +501,21 @@ PyObject* with_numbers(PyObject* given, const std::function<PyObject*(PyObject*)
 
 }  // namespace
 
+bool takes_size_of_tensor(const Native& native, PyObject* const* args, size_t nargs) {
+  for (size_t i = 0; i < nargs; ++i)
+    if (may_hold_number(args[i]) && takes_sizes(native, i)) return true;
+  return false;
+}
+
 StandIns numbers_taken(const Native& native, PyObject* const* args, size_t nargs, size_t total,
-                       const std::function<PyObject*(PyObject*)>& number_of) {
+                       const std::function<PyObject*(PyObject*, bool)>& number_of) {
   StandIns taken(args, total);
   for (size_t i = 0; i < total && native.row; ++i) {
     if (!may_hold_number(args[i])) continue;
     const bool is_number = takes_number(*native.row, i) && has_no_dimensions(args[i]);
     if (!is_number && !(i < nargs && takes_sizes(native, i))) continue;
-    if (PyRef with = PyRef::steal(with_numbers(args[i], number_of))) taken.put(i, std::move(with));
+    auto number = [&](PyObject* tensor) { return number_of(tensor, !is_number); };
+    if (PyRef with = PyRef::steal(with_numbers(args[i], number))) taken.put(i, std::move(with));
   }
   return taken;
 }

@@ -26,9 +26,9 @@ class StandIns {
 };
 
 /// range(self.n), F.layer_norm(x, shape, eps=self.eps), x.view(torch.div(n, 2), 2): C code takes the numbers
-/// out of tensors of the model, which `number_of` gives (new; null: none).
+/// out of tensors, which `number_of` gives (new; null: none); its flag says that it is taken for a size.
 StandIns numbers_taken(const Native& native, PyObject* const* args, size_t nargs, size_t total,
-                       const std::function<PyObject*(PyObject*)>& number_of);
+                       const std::function<PyObject*(PyObject*, bool)>& number_of);
 
 void note_slices(Recording& recording, PyObject* tensor, PyObject* key);
 bool select_followed(Recording& recording, Frame& frame, PyRef& tensor, PyRef& key);

@@ -243,17 +243,17 @@ PyObject* number_call(Recording& recording, Frame& frame, PyObject* callable,
   return result;
 }
 
-/// A number taken out of a tensor ends no region by itself: it is known again when the program has run. Null
-/// without an exception: not here.
 PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::vector<PyObject*>& all) {
-  constexpr int64_t kMostElements = 64;
   if (all.size() != 1 || !guard::is_tensor(all[0])) return nullptr;  // asked at every call: most are none
   const Conversion take = takes_data(row);
   if (!take) return nullptr;
-  PyObject* tensor = all[0];
-  PyObject* number = model_data(frame, tensor, take, class_taken(row));
-  if (number || PyErr_Occurred() || !on || !hooks_.lends_open()) return number;
-  if (guard::elements_of(tensor) > kMostElements) return nullptr;
+  PyObject* number = model_data(frame, all[0], take, class_taken(row));
+  return number || PyErr_Occurred() ? number : late_data(frame, all[0], take, row.name == "int");
+}
+
+PyObject* Recording::late_data(Frame& frame, PyObject* tensor, PyObject* (*take)(PyObject*), bool as_int) {
+  constexpr int64_t kMostElements = 64;
+  if (!on || !hooks_.lends_open() || guard::elements_of(tensor) > kMostElements) return nullptr;
   if (world.follows()) world.use_sizes(tensor);  // as many numbers as elements
   touch(frame, tensor);
   if (!on) return nullptr;
@@ -261,7 +261,7 @@ PyObject* Recording::take_data(Frame& frame, const CFunction& row, const std::ve
   PyRef taken = PyRef::steal(hooks_.unseen([&] { return take(tensor); }));
   if (taken && PyBool_Check(taken.get()) && expect_truth(*this, frame, tensor, taken.get() == Py_True))
     return taken.release();
-  const bool whole = row.name == "int" && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
+  const bool whole = as_int && taken && PyFloat_CheckExact(taken.get());  // int(nan) raises
   if (!taken || !holds_numbers(taken.get()) || (whole && !world.open_numbers.expect_whole(tensor)))
     return PyErr_Clear(), nullptr;  // by the function itself, after the region's end
   if (whole) taken = PyRef::steal(PyNumber_Long(taken.get()));
