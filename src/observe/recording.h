@@ -137,8 +137,6 @@ class Recording final : public interp::Semantics {
   }
   Py_ssize_t length(Frame& frame, PyObject* value) override;
   PyObject* format_value(Frame& frame, PyObject* value, int conversion, PyObject* spec) override;
-  PyObject* match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
-                        PyObject* names) override;
   PyObject* match_keys(Frame& frame, PyObject* subject, PyObject* keys) override;
 
   // iteration.cpp

@@ -754,6 +754,42 @@ def selection_by_a_mask(x):
     return y[y > 0] + 1
 
 
+@dataclasses.dataclass
+class Operation:
+    kind: str
+    by: float = 1.0
+    part: tuple = ()
+
+
+def carried_out(x, operation):
+    match operation:
+        case Operation("scale", by):
+            return x * by
+        case Operation(kind="shift", by=by) if by > 0:
+            return x + by
+        case Operation("part", part=(first, last)):
+            return x[first:last]
+        case {"power": by, **rest}:
+            return x.abs() ** by * len(rest)
+        case float(by):
+            return x - by
+        case [*several]:
+            return functools.reduce(carried_out, several, x)
+    return x
+
+
+@ROWS(
+    calls=[
+        (randn(6), [Operation("scale", 1.5 + i), Operation("shift", i - 0.5), {"power": 2.5, "n": 1}, 0.5 * i])
+        for i in range(1, 5)
+    ],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
+)
+def patterns_of_numbers_that_differ(x, operations):
+    return carried_out(x, operations)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_python_programs(row):
     row.check()

@@ -305,15 +305,9 @@ PyObject* Recording::format_value(Frame& frame, PyObject* value, int conversion,
   return text;
 }
 
-PyObject* Recording::match_class(Frame& frame, PyObject* subject, PyObject* cls, Py_ssize_t n,
-                                 PyObject* names) {
-  if (on) world.use_all();
-  return Semantics::match_class(frame, subject, cls, n, names);
-}
-
 PyObject* Recording::match_keys(Frame& frame, PyObject* subject, PyObject* keys) {
   if (on) {
-    world.use_all();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keys); ++i) world.use(PyTuple_GET_ITEM(keys, i));
     touch(frame, subject);
   }
   return Semantics::match_keys(frame, subject, keys);
