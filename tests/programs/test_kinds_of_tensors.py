@@ -95,6 +95,31 @@ def rotary_embedding_by_complex_numbers(x):
     return torch.view_as_real(z * turn[None, :, None]).flatten(3)
 
 
+TURNS = torch.polar(torch.ones(64, 4), torch.outer(torch.arange(64.0), torch.rand(4)))
+
+
+@ROWS(
+    calls=[(randn(2, n, 2, 8), at) for n, at in ((4, 0), (5, 3), (9, 7), (7, 20))],
+    expect=(MISS, MISS, HIT, HIT),
+    regions=2,
+)
+def a_part_of_complex_numbers_that_differs(x, start):
+    turn = TURNS[start : start + x.shape[1]]
+    z = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(z * turn.view(1, turn.shape[0], 1, -1)).flatten(3).type_as(x)
+
+
+@ROWS(
+    calls=[(4, randn(9, 2, dtype=torch.cfloat)), (5, randn(8, 2, dtype=torch.cfloat))],
+    expect=(MISS, MISS, HIT),
+    regions=2,
+)
+def a_part_of_complex_numbers_that_is_written(n, x):
+    part = x[1:n]
+    part.mul_(2)
+    return part * 2, x.sum(), x[n:]
+
+
 # -- Sparse: regions end before each operator that takes or makes one --------------------------------------------------
 for text, ends, regions in (
     ("torch.sparse.mm(x.to_sparse(), x)", ("makes a sparse", "of a sparse"), 0),
