@@ -124,6 +124,9 @@ constexpr ControlRow kControls[] = {
     {"asyncio.queues", "Queue.get", Control::apart},
     {"asyncio.queues", "Queue.put", Control::apart},
     {"asyncio.threads", "to_thread", Control::apart},
+    // Files of tensors: one end, not one for each thing that is read or written.
+    {"torch.serialization", "save", Control::apart},
+    {"torch.serialization", "load", Control::apart},
     // Debuggers look for the frame that called them, and leave a tracer in it (session/plain_run.h).
     {"pdb", "set_trace", Control::apart},
     {"pdb", "Pdb.set_trace", Control::apart},
