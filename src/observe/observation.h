@@ -77,6 +77,8 @@ class RecorderHooks {
   /// May guards know the number in a tensor found at `source`? It was another one in fewer recordings than
   /// `most`.
   virtual bool may_know_number(const guard::Source&, const std::vector<std::string>&, int) { return false; }
+  /// May a region end because of a number that was another one in many recordings?
+  virtual bool gives_up_numbers() { return false; }
   /// May operators be lent numbers that are not known while guards are checked (guard::Phase)? Other
   /// compilers are given what the call was given.
   virtual bool lends_open() { return false; }

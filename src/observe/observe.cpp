@@ -83,6 +83,7 @@ Recording::Recording(RecorderHooks& hooks)
     escaped_at_ = outermost(*interp::current_frame());
     watch_instructions = true;
   };
+  world.is_recorded = [this] { return on; };
   world.end_region = [this](const Reason& why) {
     if (on)
       end_here(*interp::current_frame(), why);

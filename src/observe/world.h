@@ -212,6 +212,8 @@ class World {
   /// Ends the region before the instruction in progress, which reads what later calls could not read the same
   /// way.
   std::function<void(const Reason& why)> end_region;
+  /// Is the instruction in progress part of the region so far?
+  std::function<bool()> is_recorded;
   /// Is any number that `object` is or holds (tuples, lists, slices) followed?
   bool holds_followed(PyObject* object, int depth = 3) const;
   /// size(dim) of a tensor; torch.Size of all. New.
@@ -366,6 +368,7 @@ class World {
   void note_reading(PyObject* object);
   bool is_pinned(PyObject* object, const Source* source) const;
   bool is_scalar(PyObject* object) const;
+  bool is_always_another(int step) const;
   void use_late(const Late& late);
   void note_iterator(PyObject* iterator);
   PyObject* counted(Advanced& counter, PyObject* number);

@@ -64,6 +64,7 @@ class Bridge final : public observe::RecorderHooks {
   bool follows_number(PyObject* object, const guard::Source& source,
                       const std::vector<std::string>& names) override;
   bool may_know_number(const guard::Source& source, const std::vector<std::string>& names, int most) override;
+  bool gives_up_numbers() override { return !options_.fullgraph && !changed_.times.empty(); }
   bool follows_within(const guard::Source& source, const std::vector<std::string>& names) override;
   void follows_number_of_text() override { recorder.follows_sizes = sizes_differ_ = true; }
   bool follows_length(const guard::Source& source, const std::vector<std::string>& names) override;

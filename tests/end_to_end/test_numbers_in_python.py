@@ -5,6 +5,7 @@ The tensor functions are those of test_symbolic_numbers.py; here a number decide
 loop is, what a text says. What was recorded for one number must not be given for another.
 """
 
+import bisect
 import collections
 import copy
 import dataclasses
@@ -378,3 +379,33 @@ def test_dicts_that_are_written_while_they_are_gone_through(fn):
     for n in (5, 6, 7, 300, 9):
         mine, theirs = ({"a": n, "rest": [2], "z": n + 1} for _ in range(2))
         assert compiled(torch.ones(2), mine) == fn(torch.ones(2), theirs) and mine == theirs
+
+
+def test_a_number_that_is_always_another_ends_the_region_where_it_is_taken():
+    """C code that takes a number for what it is would be a program for each: few are kept, and then there is an end."""
+
+    def fn(x, step):
+        y = x.sin() * step
+        return y.cos() + bisect.bisect([3, 5, 9], step)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for step in range(30):
+        x = torch.randn(4)
+        torch.testing.assert_close(compiled(x, step), fn(x, step))
+    stats = torchbolt.stats()
+    assert stats["eager_fallbacks"] == 0 and stats["recordings"] <= 9, stats
+    assert stats["break_reasons"] == {"a number that is another one in each call is taken for what it is": 1}
+
+
+def test_a_number_of_a_few_values_is_a_program_for_each():
+    def fn(x, size):
+        return x.sin() + bisect.bisect([3, 5, 9], size)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for step in range(20):
+        x = torch.randn(4)
+        torch.testing.assert_close(compiled(x, step % 5), fn(x, step % 5))
+    stats = torchbolt.stats()
+    assert stats["graph_breaks"] == 0 and stats["eager_fallbacks"] == 0, stats

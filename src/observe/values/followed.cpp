@@ -133,6 +133,23 @@ PyObject* World::original(PyObject* number) const {
   return shared;
 }
 
+/// Does the step rest on a number or text that was another one in nearly as many recordings as are kept? A
+/// program for each of its values holds for no other.
+bool World::is_always_another(int step) const {
+  constexpr int kMost = 6;
+  std::vector<int> open = {step};
+  while (!open.empty()) {
+    const guard::NumberStep& at = numbers.steps[static_cast<size_t>(open.back())];
+    open.pop_back();
+    open.insert(open.end(), at.args.begin(), at.args.end());
+    if (at.op != guard::NumberOp::source) continue;
+    const auto source = std::ranges::find(tree->all(), at.kind, &Source::reg);
+    if (source != tree->all().end() && !hooks_.may_know_number(**source, tree->root_names, kMost))
+      return true;
+  }
+  return false;
+}
+
 void World::use(PyObject* object) {
   if (all_are_read() || !object) return;
   if (const Late* late = this->late(object)) return use_late(*late);
@@ -141,10 +158,13 @@ void World::use(PyObject* object) {
       Followed& number = at->second;  // held on: the address stays its own
       if (number.used) return;
       const guard::Phase phase = phase_of(object);
-      if (phase != guard::Phase::check) end_region(why_open(phase));
+      const bool gives_up = phase == guard::Phase::check && number.step >= 0 && hooks_.gives_up_numbers() &&
+                            is_recorded() && is_always_another(number.step);
+      if (phase != guard::Phase::check || gives_up)
+        end_region(gives_up ? Why::number_taken : why_open(phase));
       used_now_.push_back({object, number.expression, numbers.facts.size()});
       number.used = true;
-      if (phase != guard::Phase::check) return;
+      if (phase != guard::Phase::check || gives_up) return;
       if (!number.expression.is_const())
         notes->add(std::exchange(number.expression, 0), Relation::eq, PyLong_AsLongLong(object));
       else
