@@ -206,3 +206,24 @@ def test_a_learning_rate_of_numpys():
         module.rates[0] *= 0.9
         module.rates[1]["lr"] = np.float32(1 / (step + 1))
     assert torchbolt.stats()["regions"] <= 3
+
+
+def test_a_list_of_any_length():
+    """What a loop reports of its history, which is longer in each call."""
+    history = []
+
+    def fn(x):
+        history.append(float(len(history)) / 3)
+        return x.sin() * np.mean(history), np.max(history), np.std(history) + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(12):
+        x = torch.randn(4)
+        kept = list(history)
+        got, seen = compiled(x), list(history)
+        history[:] = kept
+        torch.testing.assert_close(got, fn(x))
+        assert seen == history and type(got[1]) is np.float64
+    stats = torchbolt.stats()
+    assert stats["eager_fallbacks"] == 0 and stats["recordings"] <= 4, stats

@@ -22,6 +22,15 @@ bool is_named_in_numpy(PyObject* callable) {
   return found.get() == callable;
 }
 
+/// Does it give one number for a list of them, of any length?
+bool reduces(PyObject* function) {
+  static constexpr std::string_view kNames[] = {"max", "mean", "median", "min", "std", "sum", "var"};
+  const PyRef name = PyRef::steal(PyObject_GetAttrString(function, "__name__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text && std::ranges::find(kNames, text) != std::end(kNames);
+}
+
 bool is_number_of_some_kind(PyObject* object) {
   return PyFloat_CheckExact(object) || PyLong_CheckExact(object) || PyBool_Check(object) ||
          guard::is_numpys(Py_TYPE(object));
@@ -49,6 +58,11 @@ PyObject* Recording::numpy_call(Frame& frame, PyObject* callable, PyObject* cons
   const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
   if (!is_numpys_function(callable) || !std::all_of(args, args + total, holds_numbers_alone)) return nullptr;
   if (Known* known = world.find(callable)) known->source->assume(Check::is, callable);
+  if (nargs == 1 && !kwnames && world.lists.has_any_length(args[0]) && reduces(callable)) {
+    const NativeWatch::Pause numpys;
+    PyObject* number = world.lists.told_of_list(callable, args[0]);
+    if (number || PyErr_Occurred()) return number;
+  }
   std::vector<PyRef> held;
   std::vector<PyObject*> all;
   for (size_t i = 0; i < total; ++i) {
