@@ -152,9 +152,9 @@ size_t Prepared::use(graph::Device device) {
 /// none is written, or of what another call of ATen made, which no kernel stores over; and not where it is
 /// returned.
 bool Prepared::shows_operands(const Step& s) const {
-  auto memory = [&](int b) {
-    while (plan.buffers[b].kind == BufferKind::Alias) b = plan.buffers[b].source;
-    return b;
+  auto memory = [&](int b) {  // of what dies where a kernel stores over it, too
+    for (;; b = plan.buffers[b].kind == BufferKind::Alias ? plan.buffers[b].source : plan.buffers[b].over)
+      if (plan.buffers[b].kind != BufferKind::Alias && plan.buffers[b].over < 0) return b;
   };
   std::vector<char> by_call(plan.buffers.size()), by_others = by_call;
   bool writes_inputs = false;
