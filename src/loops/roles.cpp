@@ -142,7 +142,7 @@ class Assigner {
   void want_mask(const Value* mask) {
     while (mask->def && mask->def->op == Op::expand) mask = mask->def->operands[0];
     const graph::Type& type = mask->type;
-    if (type.rank() < 2 || is_there(mask)) return;
+    if (type.rank() < 2 || is_there(mask) || another_call_reads(mask)) return;
     const Value* base = view_base(mask);
     const auto view = over_base(mask, is_there(base) ? f_.strides[base->id] : layout(base));
     const bool aligned = reads_aligned_rows(type);
@@ -155,6 +155,14 @@ class Assigner {
       strides = graph::contiguous_strides(wider.sizes);
     }
     want(mask);
+  }
+  /// It may expect what it is given to lie as it was recorded.
+  bool another_call_reads(const Value* v) const {
+    const auto& users = f_.usage.users_of(v);
+    return std::any_of(users.begin(), users.end(), [&](const Node* user) {
+      if (kind_of(user) == OpKind::View) return another_call_reads(user->out());
+      return is_call(user) && user->op != Op::sdpa;
+    });
   }
   static bool has_rows(const graph::Type& type, const Syms& strides, bool aligned) {
     for (int i = 0; i < type.rank(); ++i) {
