@@ -1,5 +1,5 @@
 # tests/device/on_cuda.py
-"""Tensors on the CUDA device."""
+"""Tensors on the CUDA device, and what a call runs there."""
 
 from __future__ import annotations
 
@@ -12,3 +12,14 @@ def randn(*sizes, dtype=torch.float32):
 
 def leaf(*sizes, dtype=torch.float32):
     return randn(*sizes, dtype=dtype).requires_grad_()
+
+
+def kernels_of(call) -> list[str]:
+    """The names of the kernels that a call runs on the device."""
+    for _ in range(3):
+        call()
+    torch.cuda.synchronize()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        call()
+        torch.cuda.synchronize()
+    return [e.name for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]

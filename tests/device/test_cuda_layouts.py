@@ -13,6 +13,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
+from on_cuda import kernels_of
 from torch import nn
 
 import torchbolt
@@ -60,17 +61,6 @@ def small(groups: int = 1) -> nn.Sequential:
         elif name.endswith("running_var"):
             buffer.uniform_(0.5, 1.5)
     return model
-
-
-def kernels_of(call) -> list[str]:
-    """The names of the kernels that a call runs on the device."""
-    for _ in range(3):
-        call()
-    torch.cuda.synchronize()
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
-        call()
-        torch.cuda.synchronize()
-    return [e.name for e in seen.events() if e.device_type == torch.autograd.DeviceType.CUDA]
 
 
 def turning(names: list[str]) -> list[str]:
@@ -251,6 +241,26 @@ def test_groups(width, training, capsys):
               f"of {len(names)} turn images")  # fmt: skip
     if 4 <= width <= 64:  # of small images with wider groups cuDNN takes kernels for planes now and then
         assert not turning(names)
+
+
+@pytest.mark.parametrize("training", [False, True], ids=["forward", "training"])
+def test_channels_that_give_two_are_convolved_at_once(training):
+    """cuDNN launches a kernel for each such channel of images that lie channels-last."""
+    model = nn.Sequential(nn.Conv2d(16, 64, 1), nn.Conv2d(64, 128, 7, 2, 3, groups=64), nn.Conv2d(128, 16, 1))
+    model = model.cuda().bfloat16().train(training)
+    x = torch.randn(4, 16, 20, 20, device="cuda", dtype=torch.bfloat16)
+
+    def run(f):
+        with torch.set_grad_enabled(training):
+            y = f(x)
+            return (y, *torch.autograd.grad(y.square().sum(), model.parameters())) if training else (y,)
+
+    compiled = torchbolt.compile(model)
+    for _ in range(3):
+        got, want = run(compiled), run(model)
+        for a, b in zip(got, want, strict=True):
+            torch.testing.assert_close(a, b, rtol=5e-2, atol=3e-2 * b.abs().max().item())
+    assert len(kernels_of(lambda: run(compiled))) < 64
 
 
 def milliseconds(call) -> float:
