@@ -215,9 +215,11 @@ class Assigner {
     return !over_base(v, memory) && over_base(v->def->operands[0], memory);
   }
   void want_view(const Value* v) {
-    if (shown_over(v, f_.strides)) return;
+    const auto shown = shown_over(v, f_.strides);
+    if (shown && is_there(shown->base)) return;
     const Value* base = view_base(v);
-    want(!is_there(base) && over_base(v, layout(base)) ? base : v);
+    if (!is_there(base) && over_base(v, layout(base))) return want(base);
+    if (!shown) want(v);
   }
 
   // ---- cheap work is repeated ----
