@@ -112,10 +112,8 @@ bool attention_batches(Graph& g) {
     const Joining joining(maker, q.rank(), heads_of(*node));
     std::vector<Value*> operands;
     for (Value* v : node->operands) operands.push_back(joining.joined(v));
-    Value* result = joining.parted(maker.make(Op::sdpa, std::move(operands), node->attrs), node->out()->type);
-    // Whoever needs it in memory under its own name gets it as it was recorded.
-    result->type.strides = node->out()->type.strides;
-    return result;
+    Value* result = maker.make(Op::sdpa, std::move(operands), node->attrs);
+    return lying_as(joining.parted(result, node->out()->type), node->out());
   });
 }
 

@@ -164,12 +164,8 @@ Value* along_channels(const Maker& m, const Node* conv, Value* numbers) {
   along[0] = conv->out()->type.sizes[1];
   return m.reshape(numbers, along);
 }
-Value* lying_as(const Node* conv, Value* v) {
-  v->type.strides = conv->out()->type.strides;
-  return v;
-}
 Value* with_bias(const Maker& m, const Node* conv, Value* y) {
-  return lying_as(conv, m.add(y, along_channels(m, conv, conv->operands[2])));
+  return lying_as(m.add(y, along_channels(m, conv, conv->operands[2])), conv->out());
 }
 
 /// Image, weight and result have the same channels, and each pixel is its own window.
@@ -191,15 +187,15 @@ Value* as_scale(Graph& g, Node* conv) {
   const bool biased = conv->operands.size() > 2;
   if (biased && is_half(out.dtype) && !facts_of(out.device).adds_bias_apart) return nullptr;
   const Maker m(g, conv);
-  Value* y = lying_as(conv, m.mul(conv->operands[0], along_channels(m, conv, conv->operands[1])));
+  Value* y = lying_as(m.mul(conv->operands[0], along_channels(m, conv, conv->operands[1])), conv->out());
   return biased ? with_bias(m, conv, y) : y;
 }
 
 Value* with_bias_behind(Graph& g, Node* conv) {
   if (conv->operands.size() < 3 || !facts_of(conv->out()->type.device).adds_bias_apart) return nullptr;
   const Maker m(g, conv);
-  return with_bias(m, conv,
-                   lying_as(conv, m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs)));
+  Value* y = m.make(Op::conv, {conv->operands[0], conv->operands[1]}, conv->attrs);
+  return with_bias(m, conv, lying_as(y, conv->out()));
 }
 
 }  // namespace

@@ -94,12 +94,6 @@ class Groups {
   int64_t groups_;
 };
 
-/// Whoever needs it in memory under its own name gets it as it was recorded.
-Value* lying_as(Value* v, const Value* recorded) {
-  v->type.strides = recorded->type.strides;
-  return v;
-}
-
 Value* padded_forward(Graph& g, Node* node, const Widths& widths) {
   const Maker maker(g, node);
   const Groups groups(maker, widths.groups);

@@ -56,4 +56,10 @@ bool rewrite_results(Graph& g, const std::function<std::vector<Value*>(Node*)>& 
 std::optional<double> scalar_of(const Value* v);
 inline bool is_op(const Value* v, Op op) { return v->def && v->def->op == op; }
 
+/// Whoever needs `v` in memory under its own name gets it as `recorded` lay.
+inline Value* lying_as(Value* v, const Value* recorded) {
+  v->type.strides = recorded->type.strides;
+  return v;
+}
+
 }  // namespace bolt::graph
