@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loops/library_layout.h"
 #include "loops/roles.h"
 
 namespace bolt::loops {
@@ -21,8 +22,10 @@ class InPlace {
       i -= before - count();  // this step is gone, and perhaps one before it
     }
     written_ = first_visible_write(p_);
-    for (int i = 0; i < count(); ++i)
+    for (int i = 0; i < count(); ++i) {
       if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
+      if (step(i).kind == StepKind::Library && adds_in_place(*step(i).node)) over_added(step(i), i);
+    }
   }
 
  private:
@@ -206,6 +209,17 @@ class InPlace {
         break;
       }
     }
+  }
+
+  void over_added(const Step& s, int at) {
+    const int result = s.buffers.back(), added = s.buffers[static_cast<size_t>(s.operand_count) - 1];
+    if (buffer(result).kind != BufferKind::Temp || !dies_at(added, at)) return;
+    if (!is_temp(added) && !is_made_for_us(added, at)) return;
+    if (!same_layout(buffer(result).type, buffer(added).type) || !is_dense(buffer(added).type)) return;
+    const auto lies_there = [&](int b) { return memory(b) == added; };
+    if (std::count_if(s.buffers.begin(), s.buffers.begin() + s.operand_count, lies_there) > 1) return;
+    buffer(result).over = added;
+    buffer(result).owned_by_step = false;
   }
 
   /// Of a memory.

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "graph/convolution.h"
+#include "graph/device_facts.h"
 #include "support/text.h"
 
 namespace bolt::loops {
@@ -69,6 +70,18 @@ bool ends_in_library(const Node& convolution) {
     return false;
   return are_whole(call->image->sizes[1], kTogether) &&
          are_whole(call->channels, kernel[2].is_const(1) ? kOfPixels : kTogether);
+}
+
+bool adds_in_place(const Node& call) {
+  constexpr size_t kOperands = 4;  // image, weights, bias, what is added
+  if (call.op != Op::conv || call.operands.size() != kOperands || !call.has_attr("activation")) return false;
+  const auto all = [&](const char* attribute, int64_t value) {
+    return std::ranges::all_of(call.ints(attribute), [&](int64_t n) { return n == value; });
+  };
+  const Syms& weight = call.operands[1]->type.sizes;
+  return graph::facts_of(call.out()->type.device).adds_in_place && weight.size() == 4 &&
+         weight[2].is_const(1) && weight[3].is_const(1) && weight[1] == call.operands[0]->type.sizes[1] &&
+         all("stride", 1) && all("padding", 0);
 }
 
 bool follows_images(const Node& call) {

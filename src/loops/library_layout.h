@@ -15,6 +15,10 @@ BOLT_API bool likes_channels_last(const graph::Node& call);
 /// time that it takes without? cuDNN does, of images that it reads as they lie.
 BOLT_API bool ends_in_library(const graph::Node& convolution);
 
+/// May it add its sums to what it is to add, its last operand, where that lies? A convolution of single
+/// pixels that ends in a relu, which a library multiplies as matrices then.
+bool adds_in_place(const graph::Node& call);
+
 /// Calls of ATen that work on images in any order, and whose results lie as these do.
 bool follows_images(const graph::Node& call);
 

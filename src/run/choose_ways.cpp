@@ -112,6 +112,7 @@ class ProductCall {
     auto kept = [&](const Syms& list) {
       return std::span<const int64_t>(numbers_of.emplace_back(to_numbers(list)));
     };
+    if (plan.buffers[static_cast<size_t>(step.buffers.back())].over >= 0) return;  // each run adds to it
     product_ = multiplication_of(plan, step, [&](int b) {
       const Type& t = plan.buffers[static_cast<size_t>(b)].type;
       return device::driver::Strided{kept(t.sizes), kept(t.strides), t.dtype};
@@ -121,7 +122,8 @@ class ProductCall {
   bool is_a_question() const { return product_.has_value(); }
 
   std::string question() const {
-    std::string text = product_->ends_in_gelu ? "gelu of a product of " : "a product of ";
+    std::string text =
+        product_->ending == device::driver::SumEnd::gelu ? "gelu of a product of " : "a product of ";
     for (size_t i = 0; i + 1 < types_.size(); ++i)
       text += (i == 0 ? "" : i == 1 ? " by " : product_->has_bias ? " and a bias " : " ") + types_[i]->str();
     text += " -> " + types_.back()->str();

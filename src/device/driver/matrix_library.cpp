@@ -40,7 +40,7 @@ constexpr int kCompute32 = 68, kComputeTf32 = 77;                               
 constexpr int kFloat32 = 0, kFloat16 = 2, kBfloat16 = 14;                         // cudaDataType
 constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;  // of a description
 constexpr int kAsItIs = 0, kTransposed = 1;                                       // cublasOperation_t
-constexpr int kBiasEpilogue = 4, kGeluBiasEpilogue = 36;
+constexpr int kBiasEpilogue = 4, kReluBiasEpilogue = 6, kGeluBiasEpilogue = 36;
 constexpr int kBatchCount = 5, kBatchStep = 6;  // of a layout
 constexpr int kMostScratch = 1, kReductions = 3, kAlignmentA = 5, kAlignmentB = 6, kAlignmentC = 7,
               kAlignmentD = 8;  // of a preference
@@ -101,6 +101,16 @@ std::optional<int> type_of(DType t) {
   }
 }
 
+/// Of what has a bias.
+int epilogue_of(SumEnd ending) {
+  switch (ending) {
+    case SumEnd::none: return kBiasEpilogue;
+    case SumEnd::gelu: return kGeluBiasEpilogue;
+    case SumEnd::relu: return kReluBiasEpilogue;
+  }
+  return kBiasEpilogue;
+}
+
 /// Of an address, as far as the library asks.
 uint32_t alignment(CUdeviceptr at) {
   constexpr int kMost = 8;  // 256 bytes
@@ -111,9 +121,10 @@ using Key = std::array<int64_t, 15>;
 
 Key key_of(const Multiplication& m, const MatrixLibrary::Places& p, MatrixLibrary::Allowed allowed) {
   const int64_t flags = static_cast<int64_t>(m.operands) | static_cast<int64_t>(m.result_type) << 8 |
-                        int64_t{m.has_bias} << 16 | int64_t{m.ends_in_gelu} << 17 |
-                        int64_t{m.a.by_columns} << 18 | int64_t{m.b.by_columns} << 19 |
-                        int64_t{m.result.by_columns} << 20 | int64_t{allowed.short_float32} << 21;
+                        int64_t{m.has_bias} << 16 | static_cast<int64_t>(m.ending) << 22 |
+                        int64_t{m.is_added} << 17 | int64_t{m.a.by_columns} << 18 |
+                        int64_t{m.b.by_columns} << 19 | int64_t{m.result.by_columns} << 20 |
+                        int64_t{allowed.short_float32} << 21;
   return {m.rows,   m.columns,      m.inner,        m.batch,           m.a.step,
           m.a.next, m.b.step,       m.b.next,       m.result.step,     m.result.next,
           flags,    alignment(p.a), alignment(p.b), alignment(p.bias), alignment(p.result)};
@@ -144,7 +155,8 @@ class MatrixLibrary::Ready {
   Description description = nullptr;
   Layout first = nullptr, second = nullptr, result = nullptr;
   Preference preference = nullptr;
-  std::mutex mutex;  // guards what follows, and the description where there is a bias in it
+  bool is_added = false;  // Multiplication::is_added
+  std::mutex mutex;       // guards what follows, and the description where there is a bias in it
   std::vector<LtWay> ways;
   bool knows_all = false;  // of the ways
 };
@@ -188,8 +200,9 @@ class Lt final : public MatrixLibrary {
         l.cublasLtMatmulDescSetAttribute(ready.description, kBiasPointer, &p.bias, sizeof(p.bias)) != kDone)
       return false;
     return l.cublasLtMatmul(handle_, ready.description, &kOne, at(p.b), ready.first, at(p.a), ready.second,
-                            &kZero, at(p.result), ready.result, at(p.result), ready.result, &found->algorithm,
-                            at(scratch), found->scratch_bytes, stream) == kDone;
+                            ready.is_added ? &kOne : &kZero, at(p.result), ready.result, at(p.result),
+                            ready.result, &found->algorithm, at(scratch), found->scratch_bytes,
+                            stream) == kDone;
   }
 
  private:
@@ -217,6 +230,7 @@ class Lt final : public MatrixLibrary {
     if (!type || !result_type || (is_wide && (m.result_type != DType::F32 || m.has_bias))) return nullptr;
     if (m.result.by_columns || m.batch > INT32_MAX) return nullptr;
     auto made = std::make_shared<Ready>();
+    made->is_added = m.is_added;
     const int compute = allowed.short_float32 && m.operands == DType::F32 ? kComputeTf32 : kCompute32;
     if (l.cublasLtMatmulDescCreate(&made->description, compute, kFloat32) != kDone) return nullptr;
     auto set = [&](int attribute, int value) {
@@ -226,7 +240,7 @@ class Lt final : public MatrixLibrary {
                 set(kTransposeB, m.a.by_columns ? kTransposed : kAsItIs);
     if (m.has_bias) {
       done =
-          done && set(kEpilogue, m.ends_in_gelu ? kGeluBiasEpilogue : kBiasEpilogue) &&
+          done && set(kEpilogue, epilogue_of(m.ending)) &&
           l.cublasLtMatmulDescSetAttribute(made->description, kBiasPointer, &p.bias, sizeof(p.bias)) == kDone;
     }
     made->first = layout(*type, m.inner, m.columns, m.b, m.batch);

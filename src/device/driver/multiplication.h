@@ -24,6 +24,9 @@ struct Strided {
 /// A library is asked for no more ways to do one multiplication.
 constexpr int kMostWays = 8;
 
+/// What is done with a sum once the bias is added. The gelu is its approximation.
+enum class SumEnd : uint8_t { none, gelu, relu };
+
 /// result[batch, rows, columns] = a[batch, rows, inner] @ b[batch, inner, columns]
 struct Multiplication {
   struct Matrix {
@@ -36,9 +39,10 @@ struct Multiplication {
   DType operands = DType::F32, result_type = DType::F32;
   int64_t rows = 0, columns = 0, inner = 0, batch = 1;
   Matrix a, b, result;
-  bool has_bias = false;      ///< [columns], of the operands' type, added to each row
-  bool ends_in_gelu = false;  ///< by its approximation
-  int way = 0;                ///< which of those that the library names for it; 0: what it names first
+  bool has_bias = false;  ///< [columns], of the operands' type, added to each row
+  SumEnd ending = SumEnd::none;
+  bool is_added = false;  ///< to what lies in the result's place, before the ending
+  int way = 0;            ///< which of those that the library names for it; 0: what it names first
 
   bool operator==(const Multiplication&) const = default;
 };
