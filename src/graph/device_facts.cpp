@@ -14,6 +14,7 @@ constexpr DeviceFacts kCpu = {
     .splits_sums = false,
     .sums_in_memory_order = true,
     .pools_in_kernels = false,
+    .bands = {.least = 0, .most = 0},
     .pads_channels = false,
     .adds_bias_apart = false,
     .needs_aligned_rows = false,
@@ -33,6 +34,9 @@ constexpr DeviceFacts kCuda = {
     .splits_sums = true,
     .sums_in_memory_order = false,
     .pools_in_kernels = true,
+    // A band is two launches and has the weights read again. On an H200, GPT-2's head of 393 MiB takes 2 % of
+    // the model's time longer in four bands, 5 % in eight.
+    .bands = {.least = int64_t{32} << 20, .most = int64_t{128} << 20},
     .pads_channels = true,
     .adds_bias_apart = true,
     .needs_aligned_rows = true,

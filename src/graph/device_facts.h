@@ -23,6 +23,12 @@ struct GroupWidths {
   int least, least_backward, most;
 };
 
+/// Of what a product gives and one kernel reads row by row, so much is there at once (loops/in_bands.h).
+/// `most` 0: all of it. Of less than four times `least` it is, too.
+struct BandBytes {
+  int64_t least, most;
+};
+
 struct DeviceFacts {
   MachineSpeed speed;
 
@@ -43,6 +49,8 @@ struct DeviceFacts {
 
   /// Pools of small windows are computed by kernels that read each element of a window.
   bool pools_in_kernels;
+
+  BandBytes bands;
 
   // ---- its libraries
   /// Convolutions of a few channels pad them to eight, which copies the image.

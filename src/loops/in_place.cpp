@@ -158,22 +158,9 @@ class InPlace {
     const int kernel = step(made).kernel;
     p_.steps.erase(p_.steps.begin() + copy);
     p_.steps.erase(p_.steps.begin() + made);
-    drop_unused(kernel);
+    drop_unused(p_, kernel);
     return true;
   }
-  void drop_unused(int kernel) {
-    auto each = [&](auto&& f) {
-      for (auto* list : {&p_.fold_steps, &p_.steps})
-        for (Step& s : *list)
-          for (int* k : {&s.kernel, &s.epilogue}) f(*k);
-    };
-    bool used = false;
-    each([&](int k) { used |= k == kernel; });
-    if (used) return;
-    p_.kernels.erase(p_.kernels.begin() + kernel);
-    each([&](int& k) { k -= k > kernel; });
-  }
-
   void replace(int from, int to) {
     for (Step& s : p_.steps) std::replace(s.buffers.begin(), s.buffers.end(), from, to);
     for (PlanBuffer& b : p_.buffers)
@@ -258,6 +245,19 @@ int first_visible_write(const Plan& plan) {
   };
   const auto first = std::find_if(plan.steps.begin(), plan.steps.end(), writes);
   return static_cast<int>(first - plan.steps.begin());
+}
+
+void drop_unused(Plan& plan, int kernel) {
+  auto each = [&](auto&& f) {
+    for (auto* list : {&plan.fold_steps, &plan.steps})
+      for (Step& s : *list)
+        for (int* k : {&s.kernel, &s.epilogue}) f(*k);
+  };
+  bool used = false;
+  each([&](int k) { used |= k == kernel; });
+  if (used) return;
+  plan.kernels.erase(plan.kernels.begin() + kernel);
+  each([&](int& k) { k -= k > kernel; });
 }
 
 void write_in_place(Plan& plan, const PlanOptions& options) { InPlace(plan, options).run(); }

@@ -27,6 +27,9 @@ BOLT_API bool can_fail(const Plan& plan, const Step& step);
 /// got, since that may fail, too.
 BOLT_API int first_visible_write(const Plan& plan);
 
+/// Takes a kernel that no step runs any more out of the plan.
+void drop_unused(Plan& plan, int kernel);
+
 /// After all steps are made, before lifetimes.
 void write_in_place(Plan& plan, const PlanOptions& options);
 

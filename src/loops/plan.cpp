@@ -11,6 +11,7 @@
 #include "loops/end_in_activations.h"
 #include "loops/end_in_casts.h"
 #include "loops/fuse.h"
+#include "loops/in_bands.h"
 #include "loops/in_place.h"
 #include "loops/layout.h"
 #include "loops/merge_products.h"
@@ -63,9 +64,10 @@ class Planner {
 
   Plan finish() {
     outputs(draft_.results);
+    write_in_place(plan_, options_);
+    compute_in_bands(plan_, options_);
     for (const auto* list : {&plan_.fold_steps, &plan_.steps})
       for (const Step& s : *list) plan_.kernels_before_fusion += s.node_count;
-    write_in_place(plan_, options_);
     launch_together(plan_, options_);
     lifetimes();
     place();

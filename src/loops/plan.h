@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "cache/choices.h"
+#include "graph/device_facts.h"
 #include "graph/ir.h"
 #include "graph/repeats.h"
 #include "loops/kernel.h"
@@ -171,6 +172,8 @@ struct PlanOptions {
   /// goes, where an arena that is there from the first step to the last would count at the worst of moments.
   /// 0: all lie in the arena.
   int64_t bytes_apart = 0;
+  /// Of products that are computed in bands (in_bands.h). Unset: as the device's facts say.
+  std::optional<graph::BandBytes> bands;
   /// On which devices they do. Unset: on all.
   std::function<bool(graph::Device)> apart_on;
 

@@ -102,8 +102,10 @@ def test_inference_is_eagers(dtype, groups):
     with torch.no_grad():
         exact = model.double()(x.double())
         model, x = model.to(dtype), x.to(dtype)
-        eager, got = model(x), torchbolt.compile(model)(x)
-    check_near(got, eager, exact, FLOORS[dtype], "the result")
+        eager, fn = model(x), torchbolt.compile(model)
+        for _ in range(3):
+            got = fn(x)
+            check_near(got, eager, exact, FLOORS[dtype], "the result")
 
 
 @pytest.mark.parametrize("dtype", FLOORS, ids=str)

@@ -11,6 +11,7 @@
 //   ; ends in float        a library stores the sums of products of halves as they are
 //   ; numerics: eager      halves are rounded where they are made
 //   ; apart: 256           temporaries of so many bytes lie apart from the arena
+//   ; bands: 512           products of four times as many bytes are computed in bands of twice as many
 //   ; free: 1              this result may lie in any order of memory (a line each)
 //   ; s0 = 5               a symbol's value for the run
 //   ; ints: 7              integer inputs are below this (3 if not said)
@@ -44,7 +45,7 @@ struct Case {
   int kernels = -1, fold = -1, first_write = -1;
   bool epilogues = false, merges = false, activations = false, floats = false, rounds_as_eager = false;
   std::vector<int> free;
-  int64_t ints = 3, apart = 0;
+  int64_t ints = 3, apart = 0, bands = 0;
   double tolerance = 1e-5;
   std::map<std::string, int64_t> sizes;
   std::vector<std::string> check, never;
@@ -79,6 +80,8 @@ Case read_case(const std::filesystem::path& path) {
       c.rounds_as_eager = value == "eager";
     else if (key == "apart")
       c.apart = std::stoll(value);
+    else if (key == "bands")
+      c.bands = std::stoll(value);
     else if (key == "free")
       c.free.push_back(std::stoi(value));
     else if (key == "ints")
@@ -158,6 +161,7 @@ TEST_P(PlanFile, RunsAsTheGraph) {
   std::vector<HostTensor> expected = graph::run_reference(*g, inputs, c.rounds_as_eager);
   PlanOptions options;
   options.bytes_apart = c.apart;
+  if (c.bands > 0) options.bands = graph::BandBytes{c.bands, 2 * c.bands};
   options.rounds_as_eager = c.rounds_as_eager;
   if (c.epilogues) {
     options.generates = [](const PlannedContraction& call) {
