@@ -154,6 +154,36 @@ BOLT pack<T, N> get_within(const T* from, int begin, int end) {
   for (int i = 0; i < N; ++i) p.at[i] = i >= begin && i < end ? from[i] : T(0);
   return p;
 }
+// The same wherever they begin: whole accesses around them are put together. None is read that holds no element of
+// theirs.
+template <int N, typename T>
+BOLT pack<T, N> get_between(const T* from, int begin, int end) {
+  pack<T, N> p;
+  if (begin > 0 || end < N) {
+#pragma unroll
+    for (int i = 0; i < N; ++i) p.at[i] = i >= begin && i < end ? from[i] : T(0);
+    return p;
+  }
+  constexpr int kWords = sizeof(p) / 4;
+  const unsigned ahead = unsigned(reinterpret_cast<u64>(from) % 16);
+  const uint4* const whole = reinterpret_cast<const uint4*>(reinterpret_cast<u64>(from) - ahead);
+  unsigned word[kWords + 4];
+#pragma unroll
+  for (int i = 0; i <= kWords; i += 4) {
+    uint4 v = {0, 0, 0, 0};
+    if (i < kWords || ahead > 0) v = whole[i / 4];
+    word[i] = v.x, word[i + 1] = v.y, word[i + 2] = v.z, word[i + 3] = v.w;
+  }
+#pragma unroll
+  for (int step = 2; step > 0; --step)
+#pragma unroll
+    for (int i = 0; i + step < kWords + 4; ++i)
+      if (ahead / 4 & step) word[i] = word[i + step];
+#pragma unroll
+  for (int i = 0; i < kWords; ++i)
+    reinterpret_cast<unsigned*>(&p)[i] = unsigned((u64(word[i + 1]) << 32 | word[i]) >> ahead % 4 * 8);
+  return p;
+}
 template <typename T, int N>
 BOLT void put_within(T* to, const pack<T, N>& v, int begin, int end) {
   if (begin <= 0 && end >= N) {

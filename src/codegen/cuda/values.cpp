@@ -8,6 +8,7 @@
 #include <limits>
 
 #include "loops/kernel_ops.h"
+#include "loops/normalise.h"
 
 namespace bolt::codegen::cuda {
 
@@ -17,9 +18,43 @@ using loops::ExprKind;
 using loops::GatherTerm;
 using loops::kNone;
 
+namespace {
+
+/// The number that a mask compares the place along `inner` with, if it holds below that.
+std::optional<int64_t> end_of(const loops::Kernel& k, ExprId mask, int inner) {
+  const Expr& e = k.exprs[mask];
+  if (e.kind != ExprKind::Op || e.op != loops::ScalarOp::lt) return std::nullopt;
+  const Expr &place = k.exprs[e.args[0]], &end = k.exprs[e.args[1]];
+  if (place.kind != ExprKind::Index || place.index != loops::Kernel::dim(inner) ||
+      end.kind != ExprKind::Const)
+    return std::nullopt;
+  return end.ivalue;
+}
+
+}  // namespace
+
 bool CudaValues::wide(ExprId id) const {
   const Expr& e = expr(id);
-  return e.kind == ExprKind::Load && !turned(id) && is_wide(k_, s_, e.index, e.gather, e.mask);
+  return e.kind == ExprKind::Load && !turned(id) &&
+         (is_wide(k_, s_, e.index, e.gather, e.mask) || between(id));
+}
+
+bool CudaValues::between(ExprId id) const {
+  const Expr& e = expr(id);
+  if (s_.vector == 1 || e.kind != ExprKind::Load || turned(id)) return false;
+  if (s_.vector * dtype_bytes(e.dtype) % 16 != 0 || is_wide(k_, s_, e.index, e.gather, e.mask)) return false;
+  const loops::LinearIn along = loops::linear_in(e.index, loops::Kernel::dim(s_.inner));
+  if (!along.linear || !along.coef.is_const(1)) return false;
+  for (const GatherTerm& g : e.gather)
+    if (expr(g.value).dims >> s_.inner & 1) return false;
+  return e.mask == kNone || is_same_in_vector(k_, s_, e.mask) ||
+         (e.fill == 0 && !s_.shifted && end_of(k_, e.mask, s_.inner));
+}
+
+std::string CudaValues::read_of_vector(const Expr& load) const {
+  if (s_.shifted) return within();
+  if (load.mask == kNone || is_same_in_vector(k_, s_, load.mask)) return "0, " + str(s_.vector);
+  return "0, int(" + str(*end_of(k_, load.mask, s_.inner)) + " - " + dim(s_.inner) + ")";
 }
 
 bool CudaValues::wide(const loops::Store& st) const {
@@ -104,6 +139,12 @@ std::string CudaValues::load(ExprId id) const {
     if (e.mask == kNone) return from_memory(e.dtype, b + "[" + at + "]");
     return from_memory(e.dtype, "get_if<1>(" + ref(e.mask) + ", " + b + " + " + at + ", " +
                                     memory_type(e.dtype) + "(" + to_memory(e.dtype, fill) + ")).at[0]");
+  }
+  if (between(id)) {
+    const std::string read = "get_between<" + n + ">(" + b + " + " + at + ", " + read_of_vector(e) + ")";
+    if (e.mask == kNone || !is_same_in_vector(k_, s_, e.mask)) return read;
+    return ref(e.mask) + " ? " + read + " : all_of<" + n + ">(" + memory_type(e.dtype) + "(" +
+           to_memory(e.dtype, fill) + "))";
   }
   std::string value = s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
                                  : "get<" + n + ">(" + b + " + " + at + ")";

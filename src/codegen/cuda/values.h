@@ -37,6 +37,10 @@ class CudaValues {
   /// Do the vectors lie along the row, and not across rows?
   bool vector_in_row() const { return s_.inner >= 0 && (elements_ >> s_.inner & 1); }
   bool wide(loops::ExprId id) const;
+  /// Is it a vector in memory that does not begin where an access does?
+  bool between(loops::ExprId id) const;
+  /// Of a load that is: which of the vector's elements are read.
+  std::string read_of_vector(const loops::Expr& load) const;
   bool wide(const loops::Store& st) const;
   bool turned(loops::ExprId id) const { return is_turned(s_, expr(id)); }
   bool is_block() const { return s_.way == Mapping::Block; }

@@ -11,12 +11,10 @@ bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, unsigned count, 
   for (int j = lane * 4 - shift; j < length_0; j += 1024) {
     const i64 d1_at = j;
     const pack<float, 4> x0 = get_within<4>(b0 + ((d0 * n1) + d1_at), int(-d1_at), int(n1 - d1_at));
+    const pack<float, 4> x1 = get_between<4>(b1 + d1_at, int(-d1_at), int(n1 - d1_at));
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const i64 d1 = d1_at + e;
-      if (unsigned(d1_at + e) >= unsigned(n1)) continue;
-      const float v1 = b1[d1];
-      const float v2 = x0.at[e] * v1;
+      const float v2 = x0.at[e] * x1.at[e];
       if (!(unsigned(d1_at + e) >= unsigned(n1))) a3 = Sum::of(a3, v2);
     }
   }
@@ -26,13 +24,11 @@ bolt_mul_sum_div_0(const float* b0, const float* b1, float* b2, unsigned count, 
   for (int j = lane * 4 - shift; j < length_1; j += 1024) {
     const i64 d1_at = j;
     const pack<float, 4> x0 = get_within<4>(b0 + ((d0 * n1) + d1_at), int(-d1_at), int(n1 - d1_at));
+    const pack<float, 4> x1 = get_between<4>(b1 + d1_at, int(-d1_at), int(n1 - d1_at));
     pack<float, 4> y0;
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const i64 d1 = d1_at + e;
-      if (unsigned(d1_at + e) >= unsigned(n1)) continue;
-      const float v1 = b1[d1];
-      const float v2 = x0.at[e] * v1;
+      const float v2 = x0.at[e] * x1.at[e];
       const float v4 = divided(v2, q3);
       y0.at[e] = v4;
     }
