@@ -287,10 +287,7 @@ int64_t bytes_to_hold(const Kernel& k, Schedule s, bool functions) {
 /// A row that registers do not hold: in the shared memory of one block, or of a cluster's. What functions
 /// give (logits behind a tanh) takes more room than what they read, and is not computed in each sweep.
 void hold_in_shared(const Kernel& k, const ScheduleOptions& options, int64_t length, Schedule* s) {
-  const bool stores_row = std::any_of(k.stores.begin(), k.stores.end(), [&](const loops::Store& st) {
-    return (k.varies(st.index) | k.exprs[st.value].dims) >> s->inner & 1;
-  });
-  if (reducing_sweeps(k, *s) + stores_row < 2) return;  // it is read once
+  if (plan_sweeps(k, *s).stores == 0) return;  // it is read once
   auto hold = [&](bool functions) {
     const int64_t held = bytes_to_hold(k, *s, functions);
     if (!held) return false;  // each sweep reads something else

@@ -168,11 +168,6 @@ bool is_of_one_row(const Kernel& k, const Schedule& s, const Expr& e) {
   return others == 0 || (e.dims & others);
 }
 
-int reducing_sweeps(const Kernel& k, const Schedule& s) {
-  const std::vector<int> level = loops::reduction_levels(k, sums_that_follow(k, s));
-  return *std::max_element(level.begin(), level.end());
-}
-
 Sweeps plan_sweeps(const Kernel& k, const Schedule& s) { return Planner(k, s).run(); }
 
 }  // namespace bolt::codegen::cuda

@@ -36,9 +36,6 @@ uint32_t element_dims(const loops::Kernel& k, const Schedule& s);
 /// Does it vary along the row, and is it this row's alone? What all rows read comes from a cache.
 bool is_of_one_row(const loops::Kernel& k, const Schedule& s, const loops::Expr& e);
 
-/// How many sweeps over elements there are before one that only stores.
-int reducing_sweeps(const loops::Kernel& k, const Schedule& s);
-
 /// The last thing that a schedule decides (Schedule::sweeps): it rests on all the rest.
 Sweeps plan_sweeps(const loops::Kernel& k, const Schedule& s);
 
