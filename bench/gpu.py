@@ -5,9 +5,10 @@
 
 A backend with ":reduce-overhead" behind it is asked for that mode. For each: the median of single steps, each waited
 for; the device's time of a step, many of them queued behind a long kernel, so that the host does not count; the first
-call less an eager one, with an empty cache and in a second process; peak memory; and the largest distance of the
-result from that of the same model in float32. `--abreast N` makes torch.compile's first calls N at a time, which takes
-them longer: all else is measured in the second process, which has the device to itself.
+call less an eager one, with an empty cache and in a second process; peak memory, and what the allocator holds after a
+call, recordings' pools included; and the largest distance of the result from that of the same model in float32.
+`--abreast N` makes torch.compile's first calls N at a time, which takes them longer: all else is measured in the second
+process, which has the device to itself.
 """
 
 from __future__ import annotations
@@ -147,9 +148,12 @@ def measure(name, backend, first_only=False):
         torch.cuda.reset_peak_memory_stats()
         call(model, x)
         peak = torch.cuda.max_memory_allocated() >> 20
+        torch.cuda.empty_cache()
+        call(model, x)
+        held = torch.cuda.memory_reserved() >> 20
         device = on_device(lambda: call(model, x))
     error = (got.double().cpu() - exact).abs().max().item()
-    return {"step": step, "device": device, "first": first, "peak": peak, "error": error}
+    return {"step": step, "device": device, "first": first, "peak": peak, "held": held, "error": error}
 
 
 def in_fork(case, folder, first_only=False):
@@ -173,7 +177,8 @@ def row(case, r):
     if "failed" in r:
         return f"| {name} | {backend} | failed: {r['failed']} |"
     calls = "| | |" if backend == "eager" else f"| {r['cold']:.2f} | {r['first']:.2f} |"
-    return f"| {name} | {backend} | {r['step']:.3f} | {r['device']:.3f} {calls} {r['peak']} | {r['error']:.3g} |"
+    memory = f"{r['peak']} | {r['held']}"
+    return f"| {name} | {backend} | {r['step']:.3f} | {r['device']:.3f} {calls} {memory} | {r['error']:.3g} |"
 
 
 def main():
@@ -193,8 +198,9 @@ def main():
     cases = [(name, backend) for name in given.models for backend in given.backends.split(",")]
     with tempfile.TemporaryDirectory() as folder:
         cold = first_calls(cases, folder, given.abreast)
-        print("| model | backend | step ms | device ms | first call s | second s | peak MB | error |", flush=True)
-        print("|---|---|---:|---:|---:|---:|---:|---:|", flush=True)
+        columns = ("step ms", "device ms", "first call s", "second s", "peak MB", "held MB", "error")
+        print("| model | backend | " + " | ".join(columns) + " |", flush=True)
+        print("|---|---|---:|---:|---:|---:|---:|---:|---:|", flush=True)
         results = {}
         for case in cases:
             r = in_fork(case, folder).result()
