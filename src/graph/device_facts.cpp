@@ -13,6 +13,7 @@ constexpr DeviceFacts kCpu = {
     .reads_anywhere = false,
     .splits_sums = false,
     .sums_in_memory_order = true,
+    .sums_products = true,
     .pools_in_kernels = false,
     .bands = {.least = 0, .most = 0},
     .pads_channels = false,
@@ -33,6 +34,7 @@ constexpr DeviceFacts kCuda = {
     .reads_anywhere = true,
     .splits_sums = true,
     .sums_in_memory_order = false,
+    .sums_products = false,
     .pools_in_kernels = true,
     // A band is two launches and has the weights read again. On an H200, GPT-2's head of 393 MiB takes 2 % of
     // the model's time longer in four bands, 5 % in eight.

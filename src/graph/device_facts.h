@@ -46,7 +46,8 @@ struct DeviceFacts {
   bool splits_sums;
   /// A sum over channels and pixels is slow where these lie in another order than they were recorded in.
   bool sums_in_memory_order;
-
+  /// A product of a matrix and a vector takes no longer as the sums of products that it is.
+  bool sums_products;
   /// Pools of small windows are computed by kernels that read each element of a window.
   bool pools_in_kernels;
 

@@ -44,6 +44,8 @@ const std::vector<Pass>& passes() {
        "attention masks that hide nothing, or what lies ahead, are none"},
       {"attention_batches", asks_nothing<attention_batches>,
        "attention of other than four dimensions, where a library's kernels are of four: of four"},
+      {"vector_products", asks_nothing<vector_products>,
+       "products with a vector, where kernels read the matrix as quickly: sums of products"},
       {"fuse_linear", fuse_linear, "matmul with a weight: linear; linear + bias: its third operand"},
       {"pad_products", asks_nothing<pad_products>,
        "products whose rows begin between two accesses of a device: padded"},
@@ -59,8 +61,8 @@ const std::vector<Pass>& passes() {
 const std::vector<std::string_view>& standard_passes() {
   static const std::vector<std::string_view> order = split(
       "empty canonicalize constant_fold cse fold_batch_norm convolutions pad_groups space_to_depth "
-      "match_attention match_gelu fold_masks attention_batches fuse_linear pad_products widen_halves pools "
-      "decompose empty canonicalize constant_fold cse dce",
+      "match_attention match_gelu fold_masks attention_batches vector_products fuse_linear pad_products "
+      "widen_halves pools decompose empty canonicalize constant_fold cse dce",
       ' ');
   return order;
 }

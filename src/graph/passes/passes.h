@@ -70,6 +70,7 @@ BOLT_API bool pools(Graph& g);
 BOLT_API bool widen_halves(Graph& g, const PassOptions& options);
 BOLT_API bool fold_masks(Graph& g);
 BOLT_API bool attention_batches(Graph& g);
+BOLT_API bool vector_products(Graph& g);
 /// What can be told of an attention mask from how it is made.
 enum class MaskHides : uint8_t { Something, Nothing, WhatLiesAhead };
 BOLT_API MaskHides what_mask_hides(const Value* mask);
