@@ -29,6 +29,19 @@ constexpr const char* kCheckedLanes =
   store b2[d0] = %3
 })";
 
+// Squares of one part or of the other.
+constexpr const char* kTurnedParts =
+    R"(kernel @parts (in %b0: f32, in %b1: f32, out %b2: f32) space [70 d0, 2 d1, 85 d2] {
+  %0 = index d1
+  %1 = const i64 1
+  %2 = lt %0, %1
+  %3 = logical_not %2
+  %4 = load b0[d0 + 70*d2] if %2 else 0
+  %5 = load b1[d0 + 70*d2] if %3 else 3
+  %6 = add %4, %5
+  store b2[170*d0 + 85*d1 + d2] = %6
+})";
+
 const Named kCases[] = {
     {"pointwise",
      {R"(kernel @p (in %b0: f32, in %b1: f32, out %b2: f32) space [7 d0, 133 d1] {
@@ -112,6 +125,7 @@ const Named kCases[] = {
   store b2[85*d0 + d1] = %2
 })",
       {}}},
+    {"turned_parts", {kTurnedParts, {}}},
     {"strided",
      {R"(kernel @st (in %b0: f32, out %b1: f32) space [5 d0, 40 d1] {
   %0 = load b0[120*d0 + 3*d1 + 2]
@@ -354,6 +368,14 @@ TEST(Schedule, SeeksPlacesInShortRowsSideBySide) {
   };
   EXPECT_EQ(lanes_along("7"), 0);
   EXPECT_EQ(lanes_along("700"), 1);
+}
+
+// Loads that one mask hides or shows are turned in registers, so that the store is of whole vectors.
+TEST(Schedule, TurnsPartsInRegisters) {
+  const LoopSchedule s = schedule(normalise(loops::parse_kernel(kTurnedParts)), host_with(Isa::Avx512));
+  EXPECT_EQ(s.vec_dim, 2);
+  EXPECT_EQ(s.tile_dim, 0);
+  EXPECT_EQ(s.tile, s.lanes);
 }
 
 TEST(Schedule, MakesAddressesOneByOneWhereElementsMeet) {

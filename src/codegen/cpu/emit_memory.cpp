@@ -146,6 +146,13 @@ Emitter::Placed Emitter::load(const loops::Expr& e, Sub s) {
   return p;
 }
 
+// What a load gives where its mask says no.
+Emitter::Value Emitter::fill_of(const loops::Expr& load, int lanes) {
+  const Value one = ops_.constant(load.dtype, load.fill, static_cast<int64_t>(load.fill));
+  const Value stored = ops_.to_memory(one, load.dtype);
+  return lanes > 1 ? ops_.splat(stored, static_cast<unsigned>(lanes)) : stored;
+}
+
 // The constant in memory on the stack, once for each.
 llvm::AllocaInst* Emitter::fill_slot(Value constant) {
   llvm::AllocaInst*& known = fills_[constant];
@@ -162,8 +169,7 @@ Emitter::Placed Emitter::load_scalar(const loops::Expr& e, const Address& a, Pla
   llvm::Type* type = ops_.memory_type(e.dtype, 1);
   Value pointer = a.pointer;
   if (mask.value) {
-    llvm::AllocaInst* fill =
-        fill_slot(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype));
+    llvm::AllocaInst* fill = fill_slot(fill_of(e, 1));
     at(a.depth);
     pointer = b_.CreateSelect(mask.value, pointer, fill);
   }
@@ -200,10 +206,7 @@ Emitter::Placed Emitter::load_vector(const loops::Expr& e, const Address& a, Pla
   const int d = std::max(a.depth, open_[s_.vec_dim].depth);
   const bool one_for_all = mask.value && !a.apart && !mask.value->getType()->isVectorTy();
   Value wanted = mask_of(s), pointer = a.pointer, fill = llvm::Constant::getNullValue(type);
-  if (mask.value) {
-    fill = ops_.splat(ops_.to_memory(ops_.constant(e.dtype, e.fill, static_cast<int64_t>(e.fill)), e.dtype),
-                      lanes);
-  }
+  if (mask.value) fill = fill_of(e, s_.lanes);
   if (one_for_all) {
     llvm::AllocaInst* nothing = fill_slot(fill);
     at(d);
@@ -291,20 +294,28 @@ class SquareTurn {
 }  // namespace
 
 // Contiguous along the tile, strided along the lanes: one vector per lane, then turned. Rows beyond the tail
-// repeat the last one inside.
+// repeat the last one inside. Under a mask that is one for the square, all rows are a constant's.
 bool Emitter::load_square(ExprId id) {
   const loops::Expr& e = expr(id);
-  if (tile_dim_ < 0 || !is_vector(e.dims) || !e.gather.empty() || e.mask != loops::kNone) return false;
+  if (tile_dim_ < 0 || !is_vector(e.dims) || !e.gather.empty()) return false;
+  if (!is_one_mask(k_, e, s_.vec_dim, tile_dim_)) return false;
   const Open& vec = open_[s_.vec_dim];
   if (open_[tile_dim_].count != s_.lanes || vec.count != 1) return false;
   const LinearIn along = linear_in(e.index, loops::Kernel::dim(s_.vec_dim));
   const LinearIn across = linear_in(e.index, loops::Kernel::dim(tile_dim_));
   if (!along.linear || along.coef.is_const(1) || !across.linear || !across.coef.is_const(1)) return false;
-  Placed base = base_pointer(e.buffer, e.index, {}), stride = index(along.coef, {}, false);
-  const int d = std::max({base.depth, stride.depth, vec.depth, open_[tile_dim_].depth});
+  Placed base = base_pointer(e.buffer, e.index, {}), stride = index(along.coef, {}, false), mask;
+  if (e.mask != loops::kNone) mask = eval(e.mask, {});
+  const int d = std::max({base.depth, stride.depth, mask.depth, vec.depth, open_[tile_dim_].depth});
   at(d);
   llvm::Type* element = ops_.memory_type(e.dtype, 1);
   llvm::Type* row_type = ops_.memory_type(e.dtype, static_cast<unsigned>(s_.lanes));
+  if (mask.value) {
+    llvm::AllocaInst* nothing = fill_slot(fill_of(e, s_.lanes));
+    at(d);
+    base.value = b_.CreateSelect(mask.value, base.value, nothing);
+    stride.value = b_.CreateSelect(mask.value, stride.value, constant(0));
+  }
   std::vector<Value> rows;
   for (int i = 0; i < s_.lanes; ++i) {
     Value lane = constant(i);

@@ -124,6 +124,7 @@ class Emitter {
   void report_misses();
   Placed load(const loops::Expr& e, Sub s);
   Placed load_scalar(const loops::Expr& e, const Address& a, Placed mask);
+  Value fill_of(const loops::Expr& load, int lanes);
   llvm::AllocaInst* fill_slot(Value constant);
   Placed load_vector(const loops::Expr& e, const Address& a, Placed mask, Sub s);
   bool load_square(ExprId id);

@@ -106,8 +106,9 @@ class Chooser {
     return times;
   }
 
-  // Contiguous accesses gain, near ones of loads a little less, other strides lose, each as often as it is
-  // there for the most frequent one; a short dimension fills few lanes.
+  // Contiguous accesses gain, near ones of loads a little less, other strides lose but for loads that are
+  // turned in registers, each as often as it is there for the most frequent one; a short dimension fills few
+  // lanes.
   double score(int d) const {
     const Sym dim = Kernel::dim(d);
     double total = 0, rarest = std::numeric_limits<double>::infinity();
@@ -131,7 +132,8 @@ class Chooser {
                          [&](const loops::GatherTerm& g) { return k_.exprs[g.value].dims >> d & 1; });
     };
     for (const Expr& e : k_.exprs)
-      if (e.kind == ExprKind::Load) access(e.index, 1, e.dims, gathers_along(e.gather), true);
+      if (e.kind == ExprKind::Load && turned_along(e, d) < 0)
+        access(e.index, 1, e.dims, gathers_along(e.gather), true);
     for (const loops::Store& st : k_.stores)
       access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather), false);
     const int64_t n = size(d).value_or(1 << 20);
@@ -205,23 +207,26 @@ class Chooser {
     return false;
   }
 
-  // A load that is contiguous along another parallel dimension and strided along the vector's: turn it in
-  // registers.
+  // The other parallel dimension along which a load is contiguous that is strided along `vector`; -1: none,
+  // or its mask differs within a square.
+  int turned_along(const Expr& e, int vector) const {
+    if (s_.lanes < 4 || reduced_ || e.kind != ExprKind::Load || !e.gather.empty()) return -1;
+    const LinearIn along = linear_in(e.index, Kernel::dim(vector));
+    if (!along.linear || along.coef.is_const(0) || along.coef.is_const(1)) return -1;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      const LinearIn across = linear_in(e.index, Kernel::dim(d));
+      const bool fits = d != vector && size(d).value_or(1 << 20) >= s_.lanes;
+      if (fits && across.linear && across.coef.is_const(1) && is_one_mask(k_, e, vector, d)) return d;
+    }
+    return -1;
+  }
+
+  // Such a load is turned in registers.
   void choose_tile() {
-    if (s_.lanes < 4 || reduced_ || s_.vec_dim < 0) return;
+    if (s_.vec_dim < 0) return;
     for (const Expr& e : k_.exprs) {
-      if (e.kind != ExprKind::Load || !e.gather.empty() || e.mask != loops::kNone) continue;
-      const LinearIn along = linear_in(e.index, Kernel::dim(s_.vec_dim));
-      if (!along.linear || along.coef.is_const(0) || along.coef.is_const(1)) continue;
-      for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
-        const LinearIn across = linear_in(e.index, Kernel::dim(d));
-        const bool fits = size(d).value_or(1 << 20) >= s_.lanes;
-        if (d != s_.vec_dim && fits && across.linear && across.coef.is_const(1)) {
-          s_.tile_dim = d;
-          s_.tile = s_.lanes;
-          return;
-        }
-      }
+      s_.tile_dim = turned_along(e, s_.vec_dim);
+      if (s_.tile_dim >= 0) return void(s_.tile = s_.lanes);
     }
   }
 
@@ -463,6 +468,12 @@ class Chooser {
 };
 
 }  // namespace
+
+bool is_one_mask(const Kernel& k, const Expr& load, int vec_dim, int tile_dim) {
+  if (load.mask == loops::kNone) return true;
+  const uint32_t square = uint32_t{1} << vec_dim | uint32_t{1} << tile_dim;
+  return (k.exprs[load.mask].dims & square) == 0;
+}
 
 LoopSchedule schedule(const Kernel& kernel, const Target& target) { return Chooser(kernel, target).choose(); }
 

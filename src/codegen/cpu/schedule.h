@@ -68,6 +68,9 @@ struct LoopSchedule {
 /// Are lanes so few elements apart that they are taken out of whole vectors?
 inline bool is_near(int64_t step) { return step != 0 && -4 <= step && step <= 4; }
 
+/// Is the load's mask, if it has one, the same for all of a square?
+bool is_one_mask(const loops::Kernel& kernel, const loops::Expr& load, int vec_dim, int tile_dim);
+
 BOLT_API LoopSchedule schedule(const loops::Kernel& kernel, const Target& target);
 BOLT_API std::string print(const LoopSchedule& s);
 
