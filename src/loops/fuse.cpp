@@ -8,6 +8,7 @@
 #include "loops/build.h"
 #include "loops/compute_where_read.h"
 #include "loops/cost.h"
+#include "loops/directions.h"
 #include "loops/order_units.h"
 #include "loops/units.h"
 
@@ -254,6 +255,7 @@ class Fuser : private Units {
     if (g.stored.size() > kMaxStored || operand_count(g) > kMaxOperands) return false;
     std::vector<int> after;
     if (!acyclic(a, b, &after) || !one_space(g, parts[a].reduces || parts[b].reduces)) return false;
+    if (crosses_rows(*this, a, b, g)) return false;
     if (leaves_more(a, g, after) || (keeps && waits_longer(a, b, after))) return false;
     double instructions = parts[a].instructions + parts[b].instructions;
     if (moves_within(g) && !affordable(a, b, g, &instructions)) return false;
