@@ -88,6 +88,7 @@ class Chooser {
     library_convolutions();
     generated_calls();
     library_products();
+    as_results_lie();
     weights_follow();
     if (any_copied_) g_.renumber();
   }
@@ -126,6 +127,23 @@ class Chooser {
       wish(n->operands[0], row_major(n->operands[0]->type.rank()));
       spread_all();
     }
+  }
+
+  /// Images whose channels are innermost, in what is given or returned, lie so on the way as well. What was
+  /// recorded in any other order than that of its dimensions lies as eager's does already.
+  void as_results_lie() {
+    spreads_to_rows_only_ = true;
+    auto spread_from = [&](Value* v) {
+      const Type& t = v->type;
+      if (t.rank() < 4 || !is_dense(t) || t.is_contiguous()) return;
+      if (t.strides != graph::strides_in_order(t.sizes, channels_last(t.rank()))) return;
+      if (!order_[v->id].empty()) return;
+      order_[v->id] = channels_last(t.rank());
+      spread(v);
+      spread_all();
+    };
+    for (const graph::Output& out : g_.outputs) spread_from(out.value);
+    for (const auto& in : g_.inputs) spread_from(in.value.get());
   }
 
   // ---- convolutions of a library
@@ -301,6 +319,7 @@ class Chooser {
 
   void wish(Value* v, const Order& order) {
     if (!order_[v->id].empty() || fixed_[v->id] || v->type.rank() < 2) return;
+    if (spreads_to_rows_only_ && is_dense(v->type) && !v->type.is_contiguous()) return;
     order_[v->id] = order;
     queue_.push_back(v);
     if (is_dense(v->type)) v->type.strides = graph::strides_in_order(v->type.sizes, order);
@@ -382,7 +401,7 @@ class Chooser {
   size_t values_ = 0;
   std::vector<char> constant_;  // by value id
   std::unordered_map<const Value*, Value*> copies_;
-  bool any_copied_ = false;
+  bool any_copied_ = false, spreads_to_rows_only_ = false;
   std::vector<std::vector<Node*>> users_;  // by value id
   std::vector<char> fixed_;                // by value id
   std::vector<Order> order_;               // by value id; empty: no wish
