@@ -50,6 +50,16 @@ std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
   return order;
 }
 
+/// As a clone lies of what was recorded so: without gaps.
+Syms dense_strides(const record::TensorInfo& t, const Syms& sizes) {
+  std::vector<int> order(t.sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  for (size_t d = 0; d < t.sizes.size(); ++d)
+    if (t.strides[d] == 0 && t.sizes[d] > 1) return graph::contiguous_strides(sizes);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  return graph::strides_in_order(sizes, order);
+}
+
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const char* overload) {
   return c10::Dispatcher::singleton().findSchema({name, overload});
 }
@@ -295,8 +305,11 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
   x.gives = types.size();
   // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
   if (types.empty()) types.emplace_back().dtype = DType::Bool;
-  if (x.clone_results)  // independent copies are dense whatever the view was
-    for (Type& t : types) t.strides = graph::contiguous_strides(t.sizes);
+  if (x.clone_results)  // independent copies are dense whatever the view was, in its order
+    for (size_t i = 0; const TensorId id : made_by(e)) {
+      types[i].strides = dense_strides(w_.tape.tensors[id], types[i].sizes);
+      ++i;
+    }
 
   Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
               {"name", c10::toString(e.op.operator_name())},

@@ -251,8 +251,9 @@ c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, cons
 /// Programs expect dense results of what is a view, with its conjugates in memory.
 void append_tensors(const c10::IValue& v, bool is_view, bool shows, Tensors& out) {
   auto add = [&](const at::Tensor& t) {
-    const bool clone = is_view && !(shows && t.defined() && t.is_contiguous() && !t.is_conj() && !t.is_neg());
-    if (t.defined()) out.push_back(clone ? t.clone(at::MemoryFormat::Contiguous) : t);
+    if (!t.defined()) return;
+    const bool clone = is_view && !(shows && t.is_non_overlapping_and_dense() && !t.is_conj() && !t.is_neg());
+    out.push_back(clone ? t.clone(at::MemoryFormat::Preserve) : t);
   };
   if (v.isTensor())
     add(v.toTensor());

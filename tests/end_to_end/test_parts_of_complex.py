@@ -216,3 +216,18 @@ def test_what_is_shown_is_not_copied(fn):
         compiled(given.clone())
     copies = sum(event.name == "aten::clone" for event in seen.events()) - 1
     assert copies == 0 or fn not in (as_numbers, of_a_result)
+
+
+def test_a_view_of_turned_numbers_lies_as_they_do():
+    """It is shown where it lies, and not put into rows for the kernel that reads it."""
+
+    def f(x):
+        return torch.view_as_real(x) * 2, torch.view_as_real(x)[..., 0] + 1
+
+    x = torch.randn(5, 4, dtype=torch.complex64).t()
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        for got, expected in zip(compiled(x), f(x), strict=True):
+            assert torch.equal(got, expected) and got.stride() == expected.stride()
+    shown = [line for line in torchbolt.explain(f)(x).plans[0].splitlines() if "made by its step" in line]
+    assert shown and all("f32[4, 5, 2]{2, 8, 1}" in line for line in shown)
