@@ -7,6 +7,19 @@
 
 namespace bolt::graph {
 
+namespace {
+
+/// A view has no memory of its own: where it takes the place of a result it lies as that did, unless it is
+/// another result already.
+void lie_as_result(const Graph& g, Value* v, const Value* recorded) {
+  if (!v->def || op_info(v->def->op).kind != OpKind::View) return;
+  for (const Output& out : g.outputs)
+    if (out.value == v) return;
+  lying_as(v, recorded);
+}
+
+}  // namespace
+
 bool rewrite(Graph& g, const std::function<Value*(Node*)>& rule) {
   return rewrite_results(g, [&](Node* node) {
     Value* v = rule(node);
@@ -32,7 +45,10 @@ bool rewrite_results(Graph& g, const std::function<std::vector<Value*>(Node*)>& 
   }
   if (with.empty()) return false;
   for (Output& out : g.outputs)
-    if (auto found = with.find(out.value); found != with.end()) out.value = found->second;
+    if (auto found = with.find(out.value); found != with.end()) {
+      lie_as_result(g, found->second, out.value);
+      out.value = found->second;
+    }
   dce(g);
   return true;
 }
