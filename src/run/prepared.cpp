@@ -149,8 +149,8 @@ size_t Prepared::use(graph::Device device) {
 }
 
 /// Does nobody notice where what the call gives is its operands' memory? On the processor, of inputs where
-/// none is written, or of what another call of ATen made, which no kernel stores over; and not where it is
-/// returned.
+/// none is written, or of what another call of ATen made, which no kernel stores over; what is itself
+/// returned is no operand that is shown.
 bool Prepared::shows_operands(const Step& s) const {
   auto memory = [&](int b) {  // of what dies where a kernel stores over it, too
     for (;; b = plan.buffers[b].kind == BufferKind::Alias ? plan.buffers[b].source : plan.buffers[b].over)
@@ -169,7 +169,9 @@ bool Prepared::shows_operands(const Step& s) const {
     const PlanBuffer& buffer = plan.buffers[b];
     if (!graph::is_processor(buffer.type.device)) return false;
     const bool is_operand = i < static_cast<size_t>(s.operand_count);
-    const bool made_here = by_call[b] && !by_others[b] && buffer.kind == BufferKind::Temp;
+    const bool is_held =
+        buffer.kind == BufferKind::Temp || (!is_operand && buffer.kind == BufferKind::Output);
+    const bool made_here = by_call[b] && !by_others[b] && is_held;
     const bool is_given = is_operand && buffer.kind == BufferKind::Input && !writes_inputs;
     if (!made_here && !is_given) return false;
   }

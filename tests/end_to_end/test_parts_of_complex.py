@@ -231,3 +231,19 @@ def test_a_view_of_turned_numbers_lies_as_they_do():
             assert torch.equal(got, expected) and got.stride() == expected.stride()
     shown = [line for line in torchbolt.explain(f)(x).plans[0].splitlines() if "made by its step" in line]
     assert shown and all("f32[4, 5, 2]{2, 8, 1}" in line for line in shown)
+
+
+def test_a_view_that_is_returned_is_no_copy():
+    """Nobody else holds the spectrum, of which it shows the numbers."""
+
+    def f(x):
+        return torch.view_as_real(torch.fft.rfft(x))
+
+    x = torch.randn(4, 6)
+    compiled = torchbolt.compile(f)
+    for _ in range(3):
+        first, second = compiled(x), compiled(x + 1)
+        assert torch.equal(first, f(x)) and torch.equal(second, f(x + 1))
+    with torch.autograd.profiler.profile() as seen:
+        compiled(x)
+    assert {e.name for e in seen.function_events}.isdisjoint({"aten::clone", "aten::copy_"})
