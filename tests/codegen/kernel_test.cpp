@@ -42,6 +42,23 @@ constexpr const char* kTurnedParts =
   store b2[170*d0 + 85*d1 + d2] = %6
 })";
 
+// Places in all channels of an image.
+constexpr const char* kPlaces =
+    R"(kernel @places (in %b0: f32, in %b1: f32, out %b2: f32) space [2 d0, 7 d1, 53 d2] {
+  %0 = load b0[53*d0 + d2]
+  %1 = abs %0
+  %2 = sqrt %1
+  %3 = const f32 0
+  %4 = mul %2, %3
+  %5 = cast i64 %4
+  %6 = const i64 31
+  %7 = check %5 below %6
+  %8 = load b1[217*d0 + d1; %7 * 7]
+  %9 = exp %0
+  %10 = mul %8, %9
+  store b2[371*d0 + 53*d1 + d2] = %10
+})";
+
 const Named kCases[] = {
     {"pointwise",
      {R"(kernel @p (in %b0: f32, in %b1: f32, out %b2: f32) space [7 d0, 133 d1] {
@@ -126,6 +143,7 @@ const Named kCases[] = {
 })",
       {}}},
     {"turned_parts", {kTurnedParts, {}}},
+    {"places_in_channels", {kPlaces, {}}},
     {"strided",
      {R"(kernel @st (in %b0: f32, out %b1: f32) space [5 d0, 40 d1] {
   %0 = load b0[120*d0 + 3*d1 + 2]
@@ -376,6 +394,14 @@ TEST(Schedule, TurnsPartsInRegisters) {
   EXPECT_EQ(s.vec_dim, 2);
   EXPECT_EQ(s.tile_dim, 0);
   EXPECT_EQ(s.tile, s.lanes);
+}
+
+// Where to read is computed once for several channels.
+TEST(Schedule, SharesWhatIsDear) {
+  const LoopSchedule s = schedule(normalise(loops::parse_kernel(kPlaces)), host_with(Isa::Avx512));
+  EXPECT_EQ(s.vec_dim, 2);
+  EXPECT_EQ(s.tile_dim, 1);
+  EXPECT_EQ(s.tile, 4);
 }
 
 TEST(Schedule, MakesAddressesOneByOneWhereElementsMeet) {

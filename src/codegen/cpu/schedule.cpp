@@ -25,6 +25,8 @@ constexpr int64_t kLargeTile = 512, kLargeRow = 256, kEnoughSquares = 16;
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
 constexpr double kCheapSweep = 8;
+constexpr double kDear = 8;
+constexpr int kSharedBy = 4;
 constexpr int kSweepRows = 4, kReadingSweepRows = 8;
 constexpr int kReadingBytes = 32;
 constexpr int64_t kSweepFrom = 8, kSweepMost = 4096;  // rows: fewer fit registers, more add up errors
@@ -69,6 +71,7 @@ class Chooser {
     choose_vector();
     choose_reading();
     choose_tile();
+    choose_shared();
     choose_sweep();
     choose_unroll();
     choose_outer();
@@ -228,6 +231,21 @@ class Chooser {
       s_.tile_dim = turned_along(e, s_.vec_dim);
       if (s_.tile_dim >= 0) return void(s_.tile = s_.lanes);
     }
+  }
+
+  // What is dear and the same all along another parallel dimension (where channels of an image are read) is
+  // computed once for several of its indices.
+  void choose_shared() {
+    if (s_.tile_dim >= 0 || s_.vec_dim < 0 || s_.lanes < 4 || reduced_) return;
+    double most = kDear;
+    for (int d = 0; d < static_cast<int>(k_.dims.size()); ++d) {
+      if (d == s_.vec_dim || size(d).value_or(0) < kSharedBy) continue;
+      double shared = 0, others = 0;
+      for (const Expr& e : k_.exprs)
+        if (e.dims >> s_.vec_dim & 1) (e.dims >> d & 1 ? others : shared) += cost(e);
+      if (shared > most && shared * 2 > others) most = shared, s_.tile_dim = d;
+    }
+    if (s_.tile_dim >= 0) s_.tile = kSharedBy;
   }
 
   // One round of reductions over rows, whose results vary along the vectors.
