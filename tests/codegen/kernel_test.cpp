@@ -404,6 +404,20 @@ TEST(Schedule, SharesWhatIsDear) {
   EXPECT_EQ(s.tile, 4);
 }
 
+// So is a column that all rows read.
+TEST(Schedule, SharesColumns) {
+  const loops::Kernel k = loops::parse_kernel(
+      R"(kernel @outer (in %b0: f32, in %b1: f32, out %b2: f32) space [256 d0, 250 d1] {
+  %0 = load b0[99*d0]
+  %1 = load b1[99*d1]
+  %2 = mul %0, %1
+  store b2[250*d0 + d1] = %2
+})");
+  const LoopSchedule s = schedule(normalise(k), host_with(Isa::Avx512));
+  EXPECT_EQ(s.vec_dim, 1);
+  EXPECT_EQ(s.tile_dim, 0);
+}
+
 TEST(Schedule, MakesAddressesOneByOneWhereElementsMeet) {
   const loops::Kernel k = loops::parse_kernel(
       R"(kernel @count (in %b0: i64, inout %b1: i64) space [5000 d0] {

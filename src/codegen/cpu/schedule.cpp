@@ -233,6 +233,14 @@ class Chooser {
     }
   }
 
+  // Does each lane of the load come from an address of its own?
+  bool gathers(const Expr& e) const {
+    if (e.kind != ExprKind::Load || !e.gather.empty()) return false;
+    const LinearIn along = linear_in(e.index, Kernel::dim(s_.vec_dim));
+    const int64_t step = along.coef.value_or(kSquareBlock);
+    return !along.linear || (step != 0 && !is_near(step));
+  }
+
   // What is dear and the same all along another parallel dimension (where channels of an image are read) is
   // computed once for several of its indices.
   void choose_shared() {
@@ -242,7 +250,7 @@ class Chooser {
       if (d == s_.vec_dim || size(d).value_or(0) < kSharedBy) continue;
       double shared = 0, others = 0;
       for (const Expr& e : k_.exprs)
-        if (e.dims >> s_.vec_dim & 1) (e.dims >> d & 1 ? others : shared) += cost(e);
+        if (e.dims >> s_.vec_dim & 1) (e.dims >> d & 1 ? others : shared) += gathers(e) ? s_.lanes : cost(e);
       if (shared > most && shared * 2 > others) most = shared, s_.tile_dim = d;
     }
     if (s_.tile_dim >= 0) s_.tile = kSharedBy;
