@@ -364,20 +364,32 @@ at::Tensor Trained::gradient_through(Tensors all, const std::vector<bool>& given
 
 // ---- gradients of gradients ----
 
+namespace {
+
+/// The tensor apart from what it was made of, and from what is made of it in place. `to`: where its gradient
+/// goes in the caller's graph, if the run begins there.
+at::Tensor parted_from_history(const at::Tensor& t, const torch::autograd::Edge& to, bool begins_there) {
+  const at::AutoGradMode followed(true);
+  at::Tensor apart = t.detach();
+  begins_there ? variables::set_gradient_edge(apart, to) : void(apart.set_requires_grad(true));
+  return at::alias(apart);
+}
+
+}  // namespace
+
 /// The run once more, where autograd sees it.
-/// `parted`, by tangent: what others are made of an inner result is given this edge, where there is one, in
-/// the place of its history in the run.
+/// `next`, by edge; `parted`, by tangent: what others are made of an inner result has this edge, where there
+/// is one, in the place of its history in the run.
 SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
-                             const record::CallGenerators& generators,
-                             const torch::autograd::edge_list& parted) const {
+                             const record::CallGenerators& generators, const torch::autograd::edge_list& next,
+                             const torch::autograd::edge_list& parted, bool begins_there) const {
   SecondRun again;
-  // Each apart from what it was made of: one input may be made of another. And from what is made of it in
-  // place.
-  for (size_t edge : links_.edges) {
+  for (size_t i = 0; i < links_.edges.size(); ++i) {
     at::Tensor& from = again.from.emplace_back();
-    if (!inputs[edge].requires_grad()) continue;  // nothing leads there any more
-    from = inputs[edge] = at::alias(inputs[edge]);
-    if (links_.is_rewritten(edge)) inputs[edge] = inputs[edge].clone();
+    if (!next[i].is_valid()) continue;  // nothing leads there any more
+    at::Tensor& input = inputs[links_.edges[i]];
+    from = input = parted_from_history(input, next[i], begins_there);
+    if (links_.is_rewritten(links_.edges[i])) input = input.clone();
   }
   for (const auto& [input, value] : constants_) inputs[input] = value.clone();
   std::vector<TensorId> given;
@@ -403,17 +415,15 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
             maker.results[r].tensors[0] != given[tangent])
           continue;
         made[at->second] = stack[r].toTensor();
-        at::Tensor apart = made[at->second].detach();
-        variables::set_gradient_edge(apart, parted[tangent]);
-        // Another inner result's edge leads to this one's, too, which is no way of this run's.
-        const at::AutoGradMode followed(true);
-        stack[r] = again.inner[at->second] = at::alias(apart);
+        stack[r] = again.inner[at->second] =
+            parted_from_history(made[at->second], parted[tangent], begins_there);
       }
       return true;
     };
   again.results = record::replay_watched(tape_, inputs, given, std::move(options));
   for (size_t i = 0; i < made.size(); ++i)
     if (made[i].defined()) again.results[p_.inner[i].tangent] = made[i];
+  again.end_at_results();
   return again;
 }
 

@@ -78,8 +78,8 @@ class Trained final : public Runnable, public std::enable_shared_from_this<Train
   at::Tensor gradient_through(Tensors all, const std::vector<bool>& given, const std::vector<bool>& seen,
                               size_t inner, const TrainedCall& call) const;
   SecondRun run_again(Tensors inputs, const std::vector<int64_t>& values,
-                      const record::CallGenerators& generators,
-                      const torch::autograd::edge_list& parted) const;
+                      const record::CallGenerators& generators, const torch::autograd::edge_list& next,
+                      const torch::autograd::edge_list& parted, bool begins_there) const;
 
   const TrainedParts p_;
   Replayed as_eager_;  ///< the run's own tape

@@ -50,7 +50,8 @@ TrainedCall::TrainedCall(std::shared_ptr<const Trained> region, std::vector<int6
       generators_(std::move(generators)),
       values_(std::move(values)),
       set_(std::move(set)),
-      gone_(region_->p_.tangent_of.size(), false) {}
+      gone_(region_->p_.tangent_of.size(), false),
+      result_nodes_(gone_.size()) {}
 
 std::vector<NodePtr> TrainedCall::make_nodes(const Tensors& inputs) {
   std::vector<NodePtr> nodes;
@@ -94,8 +95,6 @@ void TrainedCall::tie(at::Tensor& t, size_t tangent) {
   for (size_t inner : region_->links_.before[tangent]) edges.emplace_back(result_nodes_[inner]->getptr(), 0);
   place->set_next_edges(std::move(edges));
   torch::autograd::set_history(t, place);
-  if (region_->p_.inner.empty()) return;
-  result_nodes_.resize(gone_.size());
   result_nodes_[tangent] = place.get();
 }
 
@@ -105,6 +104,7 @@ void TrainedCall::tie_rewritten(const at::Tensor& t, size_t tangent) {
   Edge& from = rewritten_from_[tangent - (gone_.size() - rewritten_from_.size())];
   edges.insert(edges.begin(), std::exchange(from, Edge()));
   place->set_next_edges(std::move(edges));
+  if (!t.is_view()) result_nodes_[tangent] = place.get();  // else what is made of it leads to its base
   variables::rebase_history(t, Edge(place, place->add_input_metadata(t)));
 }
 
@@ -359,26 +359,49 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, bool last, con
 /// By edge; or, of an inner result that is `asked` for (a tangent), what comes to it through others.
 variable_list TrainedCall::differentiate(const variable_list& tangents, const std::vector<bool>& seen,
                                          int asked) {
-  const SecondRun& again = second_run(tangents, seen);
-  if (asked < 0) return again.differentiate(again.from, tangents);
+  const bool begins_there = std::ranges::any_of(tangents, is_of_transform);
+  const SecondRun& again = second_run(tangents, seen, begins_there);
+  const auto ways = begins_there ? std::vector<SecondRun::Way>() : ways_from(again);
+  if (asked < 0) return again.differentiate(again.from, tangents, ways);
   const int inner = region_->links_.inner[asked];
-  return again.differentiate({again.inner[inner]}, tangents);
+  return again.differentiate({again.inner[inner]}, tangents, ways);
+}
+
+/// Of what its passes give to the caller's graph.
+std::vector<SecondRun::Way> TrainedCall::ways_from(const SecondRun& again) const {
+  std::vector<SecondRun::Way> ways;
+  const auto add = [&](const at::Tensor& from, const Edge& to) {
+    if (!from.defined() || !from.requires_grad() || !to.is_valid()) return;
+    if (to.function->input_metadata(to.input_nr).is_same_shape(from)) ways.push_back({from, to});
+  };
+  const edge_list next = edges();
+  for (size_t k = 0; k < next.size(); ++k) add(again.from[k], next[k]);
+  const std::lock_guard lock(nodes_mutex_);
+  for (size_t k = 0; k < gone_.size(); ++k)
+    if (!again.results[k].is_leaf()) add(again.results[k], edge_to_result(k));
+  for (size_t i = 0; i < again.inner.size(); ++i)
+    add(again.inner[i], edge_to_result(region_->p_.inner[i].tangent));
+  return ways;
+}
+
+/// With nodes_mutex_ held. None where the result is gone.
+Edge TrainedCall::edge_to_result(size_t tangent) const {
+  if (result_nodes_[tangent]) return {result_nodes_[tangent]->getptr(), 0};
+  const bool has_none = gone_.size() == 1 && rewritten_from_.empty();
+  return has_none && nodes_[0] ? Edge(nodes_[0]->getptr(), 0) : Edge();
 }
 
 /// The run is made again once, for all passes: as in eager, they go through the nodes of one run.
-SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vector<bool>& seen) {
+SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vector<bool>& seen,
+                                   bool begins_there) {
   TORCH_CHECK(!inputs_.are_released(), torch::autograd::ERR_BACKWARD_TWICE);
   const std::vector<bool> needed = region_->links_.inputs_behind(tangents);
   const edge_list next = edges();
-  if (const auto known = again_.find(seen); known != again_.end()) {
+  if (const auto known = again_.find({seen, begins_there}); known != again_.end()) {
     inputs_.demand(next, needed);
     return known->second;
   }
   Tensors inputs = inputs_.find(next, needed);
-  const std::vector<size_t>& to = region_->links_.edges;
-  for (size_t k = 0; k < to.size(); ++k)
-    if (at::Tensor& t = inputs[to[k]]; !t.requires_grad() && next[k].is_valid())
-      variables::set_gradient_edge(t, next[k]);
   std::optional<record::GeneratorStates> now;
   if (inputs_.drawn()) now = region_->attempt_.states(generators_);
   const auto put_back = c10::make_scope_exit([&] {
@@ -389,11 +412,11 @@ SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vec
   {
     const std::lock_guard lock(nodes_mutex_);
     for (size_t k = 0; k < seen.size(); ++k)
-      if (seen[k] && result_nodes_[k]) parted[k] = Edge(result_nodes_[k]->getptr(), 0);
+      if (seen[k]) parted[k] = edge_to_result(k);
   }
   region_->twice_.note();
-  return again_.emplace(seen, region_->run_again(std::move(inputs), values_, generators_, parted))
-      .first->second;
+  SecondRun again = region_->run_again(std::move(inputs), values_, generators_, next, parted, begins_there);
+  return again_.emplace(std::pair(seen, begins_there), std::move(again)).first->second;
 }
 
 /// By edge; none where nothing leads any more.

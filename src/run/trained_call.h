@@ -26,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "autograd/node_ptr.h"
@@ -108,7 +109,10 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   std::vector<bool> groups_to_come(const PassUnderWay& pass) const;
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents,
                                                const std::vector<bool>& seen, int asked);
-  SecondRun& second_run(const torch::autograd::variable_list& tangents, const std::vector<bool>& seen);
+  SecondRun& second_run(const torch::autograd::variable_list& tangents, const std::vector<bool>& seen,
+                        bool begins_there);
+  std::vector<SecondRun::Way> ways_from(const SecondRun& again) const;
+  torch::autograd::Edge edge_to_result(size_t tangent) const;
   void demand_held(size_t tangent) const;
   bool is_last(const std::vector<bool>& given) const;
   bool is_over(const std::vector<bool>& given) const;
@@ -123,8 +127,9 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   const std::shared_ptr<const Trained> region_;
   std::vector<torch::autograd::SavedVariable> saved_;
   KeptInputs inputs_;
-  /// Those that passes have asked for, by the inner results (tangents) that somebody looked at.
-  std::map<std::vector<bool>, SecondRun> again_;
+  /// Those that passes have asked for, by the inner results (tangents) that somebody looked at, and whether
+  /// the run begins in the caller's graph.
+  std::map<std::pair<std::vector<bool>, bool>, SecondRun> again_;
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs
@@ -135,7 +140,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   // The nodes hold the call, and only autograd holds them: a long chain of nodes is taken apart by its edges.
   mutable std::mutex nodes_mutex_;
   std::vector<TrainedNode*> nodes_;        ///< by group; null: nothing leads there any more
-  std::vector<ResultNode*> result_nodes_;  ///< by tangent, where there are inner results; null: it is gone
+  std::vector<ResultNode*> result_nodes_;  ///< by tangent; null: it has none, or that is gone
   /// While the run is under way, by rewritten input: where it came from, for one that is a view with a
   /// history.
   torch::autograd::edge_list rewritten_from_;
