@@ -20,6 +20,7 @@ class DoubleBackward {
   /// A pass comes to the region, in this thread.
   void note_pass();
   bool may_come() const { return asked_ != Asked::no; }
+  bool has_come() const { return asked_ == Asked::yes; }
 
  private:
   enum class Asked : uint8_t { unknown, yes, no };

@@ -22,18 +22,20 @@ void KeptInputs::keep_what_changes(const Tensors& inputs, std::optional<record::
   }
 }
 
-void KeptInputs::keep(const Tensors& inputs) {
+void KeptInputs::keep(const Tensors& inputs, bool expected) {
   if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
     const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
     const auto put_back = c10::make_scope_exit([&] { at::SavedTensorDefaultHooks::set_tls_state(hooks); });
     at::SavedTensorDefaultHooks::set_tls_state({});
-    return keep(inputs);
+    return keep(inputs, expected);
   }
   Tensors all = inputs;
   for (const TrainedLinks::Changing& changing : links_.changing) all[changing.input].reset();
   // The next call of the region would be a write to what was saved, which eager has not.
-  for (size_t i = 0; i < p_.written_again.size(); ++i)
-    if (p_.written_again[i] && all[i].defined()) all[i] = all[i].detach().clone();
+  for (size_t i = 0; i < all.size(); ++i) {
+    const bool copied = (!p_.written_again.empty() && p_.written_again[i]) || (expected && links_.copied[i]);
+    if (copied && all[i].defined()) all[i] = all[i].detach().clone();
+  }
   for (at::Tensor& t : all) {
     if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
     kept_.emplace_back(t, false);

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <optional>
 #include <set>
+#include <span>
 #include <string_view>
 #include <unordered_set>
 
@@ -156,6 +157,7 @@ class Making {
     out.made_inside = piece_.made_inside;
     out.written_later = piece_.written_later;
     out.written_again = piece_.written_again;
+    out.kept_by_eager = inputs_read_behind(joint);
     out.wishes = run_.wishes;
     facts_ = joint.facts;
     demand_floats(facts_);
@@ -181,6 +183,17 @@ class Making {
     if (head.joint) return *std::move(head.joint);
     autograd::keep_row_statistics(joint);
     return joint;
+  }
+
+  /// By input of the run: the gradients are made of it, as eager's formulas say.
+  std::vector<bool> inputs_read_behind(const Joint& joint) const {
+    const auto storage_of = [&](TensorId id) { return joint.tape.tensors[id].storage; };
+    std::set<int> read;
+    for (const record::Entry& entry : std::span(joint.tape.entries).subspan(joint.backward))
+      for_each_tensor(entry.args, [&](TensorId id) { read.insert(storage_of(id)); });
+    std::vector<bool> behind;
+    for (TensorId id : run_.tape.inputs) behind.push_back(read.contains(storage_of(id)));
+    return behind;
   }
 
   /// None of those that differ may have become a number, but where the program itself says so.

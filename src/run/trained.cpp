@@ -151,7 +151,7 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   for (size_t i = 0; i < links_.tied.size(); ++i)
     if (!links_.is_own(links_.tied[i])) results[links_.tied[i]] = wholes[i];
   if (call) save(*call, inputs, results);
-  if (keeps) call->inputs_.keep(inputs);
+  if (keeps) call->inputs_.keep(inputs, double_backward_->has_come());
   if (call && !keeps) call->inputs_.remember(inputs);
   Tensors out;
   for (size_t at : links_.result_of) out.push_back(results[at]);

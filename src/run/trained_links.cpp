@@ -42,6 +42,7 @@ TrainedLinks::TrainedLinks(const Tape& tape, const std::vector<TensorId>& wanted
   find_inputs_of_each();
   find_changing(constants);
   find_cost_of_inputs();
+  find_copied();
   draws = std::ranges::any_of(tape_.entries, [](const record::Entry& e) { return e.facts->draws; });
 }
 
@@ -319,6 +320,19 @@ void TrainedLinks::find_cost_of_inputs() {
   for (const Changing& input : changing)
     if (input.is_read) extra += bytes_of(info_of(tape_, tape_.inputs[input.input]));
   inputs_are_cheap = extra * 16 <= saved;
+}
+
+/// Who writes to what eager does not keep does not disturb gradients of gradients there. Copies are made of
+/// what is no more than what is kept anyway, or next to nothing.
+void TrainedLinks::find_copied() {
+  constexpr int64_t kNextToNothing = 1 << 20;
+  int64_t saved = 0, copies = 0;
+  for (TensorId id : p_.saved) saved += bytes_of(info_of(p_.forward->tape(), id));
+  copied = p_.kept_by_eager;
+  copied.flip();
+  for (size_t i = 0; i < copied.size(); ++i)
+    if (copied[i]) copies += bytes_of(info_of(tape_, tape_.inputs[i]));
+  if (copies > std::max(saved, kNextToNothing)) copied.assign(copied.size(), false);
 }
 
 std::vector<bool> TrainedLinks::inputs_behind(const Tensors& tangents) const {

@@ -36,6 +36,7 @@ struct TrainedParts {
   std::vector<bool> made_inside;              ///< by input: PieceOf::made_inside
   std::vector<bool> written_later;            ///< by input: PieceOf::written_later
   std::vector<bool> written_again;            ///< by input: PieceOf::written_again
+  std::vector<bool> kept_by_eager;            ///< by input
   std::shared_ptr<const TrainedSizes> sizes;  ///< null: nothing differs between calls
   Wishes wishes;                              ///< that they were made with
 
@@ -99,6 +100,7 @@ class TrainedLinks {
   std::vector<Changing> changing;
   bool draws = false;             ///< random numbers
   bool inputs_are_cheap = false;  ///< to keep, beside what is saved
+  std::vector<bool> copied;       ///< inputs that are kept as copies where a second run is expected
 
   /// Is it memory of its own?
   bool is_own(size_t result) const;
@@ -128,6 +130,7 @@ class TrainedLinks {
   void find_inputs_of_each();
   void find_changing(const std::unordered_map<int, at::Tensor>& constants);
   void find_cost_of_inputs();
+  void find_copied();
 
   const record::Tape& tape_;
   const std::vector<record::TensorId>& wanted_;

@@ -123,3 +123,35 @@ def test_a_pass_that_keeps_nothing_comes_once():
         loss.backward()
         with pytest.raises(RuntimeError, match="second time"):
             loss.backward()
+
+
+def largest(x):
+    top = x.max(0).values
+    return x, top.expand_as(x) * top.detach()
+
+
+def moved(x):
+    view = (y := x * 1)[0]
+    y.mul_(-1.5)
+    return x, view * x.mean()
+
+
+def through_a_piece(x):
+    mean = x.mean(-1, keepdim=True)
+    return mean, mean.detach(), x.tanh() * mean.mean()
+
+
+@pytest.mark.parametrize("run", [largest, moved, through_a_piece])
+def test_what_eager_does_not_save_may_be_written(run):
+    """The gradients are made of what was saved, and of nothing that stands in the caller's tensors."""
+    fn = torchbolt.compile(run)
+    for _ in range(5):
+        x = torch.randn(4, 6, dtype=torch.float64)
+        seen = []
+        for f in (fn, run):
+            leaf = x.clone().requires_grad_()
+            results = f(leaf * 1)
+            results[0].detach().mul_(0.5)
+            (g,) = torch.autograd.grad(results[-1].square().sum(), leaf, create_graph=True)
+            seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
+        torch.testing.assert_close(*seen)
