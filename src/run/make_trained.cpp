@@ -207,7 +207,7 @@ class Making {
   /// False: the backward part takes sizes for one of which the forward part did not know it.
   bool lower_parts(const Joint& joint, Split& parts, TrainedParts& out) {
     sizes_ = over_inputs_.anew(facts_);
-    out.forward = forward(parts);
+    out.forward = forward(parts, out);
     take_layouts(*out.forward, parts);
     backward_sizes_.emplace(joint, parts.backward, *out.forward, sizes_);
     backward_ = lower::Sizes(parts.backward, backward_sizes_->dims(), parts.dynamic.numbers, parts.facts);
@@ -248,13 +248,16 @@ class Making {
     out.sizes = std::make_shared<const TrainedSizes>(std::move(sizes));
   }
 
-  std::shared_ptr<Compiled> forward(const Split& parts) {
+  /// Gives the outputs, what is saved, and what results are parts of, as it lies.
+  std::shared_ptr<Compiled> forward(const Split& parts, const TrainedParts& out) {
     Distinct wanted;
     for (TensorId id : parts.outputs) wanted.add(id);
     for (TensorId id : parts.saved) {
       const int input = parts.forward.tensors[id].input;
       if (input < 0 || run_.constants.contains(input)) wanted.add(id);
     }
+    for (TensorId id : std::span(out.tangent_of).first(out.tangent_of.size() - out.rewritten.size()))
+      if (static_cast<size_t>(id) < run_.tape.tensors.size()) wanted.add(id);
     hidden_ = hidden(parts);
     left_ = only_left(parts);
     told_.clear();

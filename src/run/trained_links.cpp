@@ -343,15 +343,20 @@ std::vector<bool> TrainedLinks::inputs_behind(const Tensors& tangents) const {
 }
 
 /// What the node has a gradient for may be of the joint tape alone, made inside of an operator that gives a
-/// view of it: that view is on the run's tape.
+/// view of it: that view is on the run's tape, and results may be parts of it.
 TensorId TrainedLinks::on_tape(size_t tangent) const {
   const TensorId id = p_.tangent_of[tangent];
   if (static_cast<size_t>(id) < tape_.tensors.size()) return id;
   const auto& results = p_.forward->lowered().outputs;
   for (size_t i = 0; i < wanted_.size(); ++i) {
     const auto& result = results[result_of[i]];
-    if (result.kind == OutKind::OutputView && static_cast<size_t>(result.index) == tied[tangent])
-      return wanted_[i];
+    if (result.kind != OutKind::OutputView || static_cast<size_t>(result.index) != tied[tangent]) continue;
+    const TensorInfo &part = info_of(tape_, wanted_[i]), &whole = info_of(p_.forward->tape(), id);
+    for (TensorId shown = 0; shown < wanted_[i]; ++shown)
+      if (const TensorInfo& info = info_of(tape_, shown);
+          info.storage == part.storage && info.elements() == whole.elements())
+        return shown;
+    return wanted_[i];
   }
   TORCH_CHECK_NOT_IMPLEMENTED(false, "torchbolt: gradients of gradients of a result that no view shows");
 }
