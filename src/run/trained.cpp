@@ -366,13 +366,20 @@ at::Tensor Trained::gradient_through(Tensors all, const std::vector<bool>& given
 
 namespace {
 
-/// The tensor apart from what it was made of, and from what is made of it in place. `to`: where its gradient
-/// goes in the caller's graph, if the run begins there.
+/// The tensor apart from what it was made of. `to`: where its gradient goes in the caller's graph, if the run
+/// begins there. Otherwise it is a leaf, whose place in the graph stays, whoever writes to its memory.
 at::Tensor parted_from_history(const at::Tensor& t, const torch::autograd::Edge& to, bool begins_there) {
-  const at::AutoGradMode followed(true);
   at::Tensor apart = t.detach();
-  begins_there ? variables::set_gradient_edge(apart, to) : void(apart.set_requires_grad(true));
+  if (!begins_there) return apart.set_requires_grad(true);
+  const at::AutoGradMode followed(true);
+  variables::set_gradient_edge(apart, to);
   return at::alias(apart);
+}
+
+/// What stands for it in the run, which may write to it.
+at::Tensor seen_by_run(const at::Tensor& parted) {
+  const at::AutoGradMode followed(true);
+  return at::alias(parted);
 }
 
 }  // namespace
@@ -388,8 +395,8 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
     at::Tensor& from = again.from.emplace_back();
     if (!next[i].is_valid()) continue;  // nothing leads there any more
     at::Tensor& input = inputs[links_.edges[i]];
-    from = input = parted_from_history(input, next[i], begins_there);
-    if (links_.is_rewritten(links_.edges[i])) input = input.clone();
+    from = parted_from_history(input, next[i], begins_there);
+    input = links_.is_rewritten(links_.edges[i]) ? from.clone() : seen_by_run(from);
   }
   for (const auto& [input, value] : constants_) inputs[input] = value.clone();
   std::vector<TensorId> given;
@@ -415,8 +422,8 @@ SecondRun Trained::run_again(Tensors inputs, const std::vector<int64_t>& values,
             maker.results[r].tensors[0] != given[tangent])
           continue;
         made[at->second] = stack[r].toTensor();
-        stack[r] = again.inner[at->second] =
-            parted_from_history(made[at->second], parted[tangent], begins_there);
+        again.inner[at->second] = parted_from_history(made[at->second], parted[tangent], begins_there);
+        stack[r] = seen_by_run(again.inner[at->second]);
       }
       return true;
     };

@@ -155,3 +155,29 @@ def test_what_eager_does_not_save_may_be_written(run):
             (g,) = torch.autograd.grad(results[-1].square().sum(), leaf, create_graph=True)
             seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
         torch.testing.assert_close(*seen)
+
+
+def advanced(x):
+    y = x * 2
+    x.detach().add_(2)
+    return y
+
+
+def advanced_before(x):
+    x.detach().mul_(2)
+    return x.sin() * x
+
+
+@pytest.mark.parametrize("run", [advanced, advanced_before])
+def test_an_argument_that_is_written_beside_its_history(run):
+    fn = torchbolt.compile(run)
+    for _ in range(4):
+        x = torch.randn(8, dtype=torch.float64)
+        seen = []
+        for f in (fn, run):
+            leaf = x.clone().requires_grad_()
+            (g,) = torch.autograd.grad(
+                f(leaf * 1 if run is advanced_before else leaf).square().sum(), leaf, create_graph=True
+            )
+            seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
+        torch.testing.assert_close(*seen)
