@@ -172,7 +172,7 @@ void World::told_apart(PyObject* object) {
   if (PyTuple_CheckExact(object))
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) told_apart(PyTuple_GET_ITEM(object, i));
   else if (!is_told_by_identity(object))
-    use(object);
+    use_elements(object);
   else if (find(object) && !is_key(object))
     identified(object, nullptr);
 }

@@ -129,6 +129,8 @@ class World {
   bool is_unread(PyObject* object) const;
   /// The value of `object` is read, and of every number that can be reached from it.
   void use(PyObject* object);
+  /// As use, where the elements of a set are only told apart from others.
+  void use_elements(PyObject* container);
   /// As use, where only numbers and texts are read, not what they are found in.
   void use_scalar(PyObject* object) {
     if (is_scalar(object)) use(object);

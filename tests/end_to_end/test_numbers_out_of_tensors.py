@@ -133,6 +133,16 @@ def test_a_branch_ends_the_region():
     check(fn, [*FLOATS[1:], torch.ones(3)], 3, breaks=1)
 
 
+def test_kept_on_a_module_whose_parts_are_gone_through():
+    model = torch.nn.Linear(3, 3)
+
+    def fn(x):
+        model.logged = {"loss": x.max().item()}  # as trainers log a step
+        return [p.detach() * 2 for p in model.parameters()], model.logged
+
+    check(fn, FLOATS, 1)
+
+
 def test_kept_in_a_list_from_outside():
     losses = []
 

@@ -126,7 +126,9 @@ void use_arguments(World& world, const CFunction& row, const std::vector<PyObjec
       world.use(all[i]);
     else if (pairs && is_read(i))
       use_keys_of_pairs(world, all[i]);
-    else if (is_read(i) && (!row.is(Trait::tells_apart) || !World::is_told_by_identity(all[i])))
+    else if (is_read(i) && row.is(Trait::tells_apart))
+      World::is_told_by_identity(all[i]) ? void() : world.use_elements(all[i]);
+    else if (is_read(i))
       special ? world.use_scalar(all[i]) : world.use(all[i]);
 }
 

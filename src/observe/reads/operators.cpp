@@ -171,7 +171,7 @@ int Recording::contains(Frame& frame, PyObject* container, PyObject* value) {
   const bool by_identity = hashes && World::is_told_by_identity(value);
   if (on) {
     hashes ? world.told_apart(value) : world.use(value);
-    if (!PyDict_Check(container)) world.use(container);  // of a dict only keys are looked at
+    if (!PyDict_Check(container)) world.use_elements(container);  // of a dict only keys are looked at
   }
   if (on) {
     note_special(container, names_of.contains_);

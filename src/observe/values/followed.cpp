@@ -213,6 +213,16 @@ void World::use(PyObject* object) {
   if (!search.open.empty()) use_all();
 }
 
+void World::use_elements(PyObject* container) {
+  if (all_are_read()) return;
+  if (!is_set(container)) return use(container);
+  const PyRef list = native_items(container);
+  for (Py_ssize_t i = 0; list && i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* element = PyList_GET_ITEM(list.get(), i);
+    if (is_scalar(element) || !is_told_by_identity(element)) use(element);
+  }
+}
+
 void World::use_all() {
   for (PyObject* tuple : open_tuples_) lengths.read_if_open(tuple);
   for (const auto& [object, late] : late_) use_late(late);
