@@ -217,6 +217,7 @@ PyObject* base_of(PyObject* tensor) {
 }
 PyObject* tensor_class() { return THPVariableClass; }
 bool is_floating(PyObject* tensor) { return at::isFloatingType(THPVariable_Unpack(tensor).scalar_type()); }
+bool is_long(PyObject* tensor) { return THPVariable_Unpack(tensor).scalar_type() == at::kLong; }
 int64_t version_of(PyObject* tensor) {
   const at::Tensor& t = THPVariable_Unpack(tensor);
   return t.is_inference() ? -1 : static_cast<int64_t>(t._version());

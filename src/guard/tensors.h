@@ -59,6 +59,7 @@ bool is_torch_size(PyObject* object);
 /// A plain tensor on the CPU whose elements are floats or ints.
 bool has_numbers(PyObject* tensor);
 bool is_floating(PyObject* tensor);
+bool is_long(PyObject* tensor);
 /// Whether autograd knows of no operator that made it; and whether it requires a gradient.
 bool is_autograd_leaf(PyObject* tensor);
 bool requires_grad(PyObject* tensor);

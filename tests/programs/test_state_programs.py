@@ -271,6 +271,19 @@ def momentum_in_a_dict():
     return run
 
 
+@ROWS.made(randn(2, 4), expect=(MISS, MISS, HIT, HIT, HIT, HIT), regions=2)
+def queue_with_the_place_of_the_next(keys=8):
+    queue, place = torch.zeros(4, keys), torch.zeros(1, dtype=torch.long)
+
+    def run(x):
+        at = int(place)
+        queue[:, at : at + x.shape[0]] = x.T * (at + 1)
+        place[0] = (at + x.shape[0]) % keys
+        return queue.sum(0), place
+
+    return run
+
+
 # -- Objects that are made ---------------------------------------------------------------------------------------------
 @dataclasses.dataclass
 class Output:

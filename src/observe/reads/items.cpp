@@ -180,9 +180,10 @@ CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject*
 static PyRef lend_written(Recording& recording, Frame& frame, PyObject* tensor, PyObject* value) {
   World& world = recording.world;
   recording.end_if_overridden(frame, tensor);
+  // What does not fit a smaller class is an error of torch's, or cut off.
   const bool fits =
-      recording.on && world.follows_number(value) && is_number(value) && guard::is_floating(tensor);
-  if (fits && !world.late(tensor)) {
+      guard::is_floating(tensor) ? is_number(value) : PyLong_CheckExact(value) && guard::is_long(tensor);
+  if (recording.on && fits && world.follows_number(value) && !world.late(tensor)) {
     recording.mark(frame);
     const PyRef number = PyRef::steal(world.lend(value, true)), none = PyRef::steal(PyTuple_New(0));
     PyRef filled = PyRef::steal(recording.on && number
