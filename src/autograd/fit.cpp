@@ -66,6 +66,7 @@ std::optional<Sym> Fit::search(const Observed& wanted) const {
   for (const Atom& atom : atoms_)
     if (const auto found = line(atom.sym, atom.values, wanted)) return found;
   if (const auto found = sum(wanted)) return found;
+  if (const auto found = sum_of_symbols(wanted)) return found;
   if (const auto found = of_products(wanted)) return found;
   return quotient(wanted);
 }
@@ -80,6 +81,30 @@ std::optional<Sym> Fit::sum(const Observed& wanted) const {
         if (const auto found = line(second.sym, second.values, rest)) return *found + atom.sym * Sym(sign);
     }
   return std::nullopt;
+}
+
+/// Of any number of symbols, as the rows of what is joined are: how much each adds shows where it differs
+/// alone.
+std::optional<Sym> Fit::sum_of_symbols(const Observed& wanted) const {
+  Sym found;
+  Observed rest = wanted;
+  for (size_t i = 0; i < symbols_; ++i) {
+    const Observed& x = atoms_[i].values;
+    auto differs_alone = [&](size_t t) {
+      for (size_t k = 0; k < symbols_; ++k)
+        if ((atoms_[k].values[t] != atoms_[k].values[0]) != (k == i)) return false;
+      return true;
+    };
+    size_t trial = 1;
+    while (trial < x.size() && !differs_alone(trial)) ++trial;
+    if (trial == x.size()) return std::nullopt;
+    const int64_t up = wanted[trial] - wanted[0], along = x[trial] - x[0];
+    if (up % along != 0) return std::nullopt;
+    for (size_t t = 0; t < x.size(); ++t) rest[t] -= up / along * x[t];
+    found += atoms_[i].sym * Sym(up / along);
+  }
+  const bool holds = std::ranges::adjacent_find(rest, std::not_equal_to<>()) == rest.end();
+  return holds ? std::optional(found + Sym(rest[0])) : std::nullopt;
 }
 
 /// Of two or three.

@@ -63,6 +63,16 @@ def test_perceptron():
     assert told.count("\n") == 1
 
 
+def test_many_parts_that_are_joined():
+    model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.Linear(16, 3))
+
+    def joined(*parts):
+        return model(torch.cat([*parts, parts[0].new_zeros(1, 6)]))
+
+    lengths = [(5, 4, 7, 3), (6, 4, 5, 8), (2, 9, 6, 4), (7, 3, 8, 5), (12, 5, 4, 2)]
+    check(joined, lambda *each: tuple(leaf(n, 6) for n in each), *lengths, module=model)
+
+
 def test_perceptron_of_sequences():
     model = nn.Sequential(nn.Linear(6, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 3))
     check(model, lambda n, s: (leaf(n, s, 6),), (5, 4), (6, 4), (5, 7), (7, 9), (2, 33))

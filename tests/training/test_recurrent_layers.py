@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+from torch.nn.utils.rnn import pack_padded_sequence, pack_sequence, pad_packed_sequence
 
 import torchbolt
 
@@ -161,6 +161,18 @@ def test_a_loss_over_packed_sequences():
 def test_lengths_in_a_list():
     model = Packed("LSTM")
     agree(model, *[(ids, lengths.tolist()) for ids, lengths in sequences()], regions=3)
+
+
+class PackedRows(Model):
+    def forward(self, rows):
+        _, (last, _) = self.layer(pack_sequence([self.embed(row) for row in rows], enforce_sorted=False))
+        return self.head(self.norm(last[-1])).square().mean(), None
+
+
+def test_sequences_that_a_model_packs():
+    """As many sizes that differ as sequences: how many rows they have in all is a sum of all of them."""
+    rows = [([row[:n].clone() for row, n in zip(ids, lengths, strict=True)],) for ids, lengths in sequences(batch=5)]
+    agree(PackedRows("LSTM"), *rows, regions=3)
 
 
 def test_packed_sequences_that_are_too_long():
