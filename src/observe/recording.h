@@ -186,7 +186,7 @@ class Recording final : public interp::Semantics {
                         PyObject* kwnames) override;
   PyObject* call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
                           PyObject* kwnames);
-  bool is_plain_call(const Native& native);
+  bool is_plain_call(const Native& native, PyObject* const* args, size_t nargs);
   void touch_operand(Frame& frame, PyObject* operand);
   PyObject* note_result(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
                         PyObject* kwnames, PyObject* result);

@@ -315,7 +315,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   // Tensors' own methods and operators, which most calls are of: all else that is asked of a callable is
   // asked of others.
   const bool of_tensors = native.row && native.row->plain_operator && !is_builtin_function(callable);
-  if (of_tensors && !marks_natives() && is_plain_call(native))
+  if (of_tensors && !marks_natives() && is_plain_call(native, args, nargs))
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   note_callable(callable);
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
@@ -390,7 +390,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   }
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
   PyObject* shown = nullptr;
-  if (is_plain_call(native) && !takes_size_of_tensor(native, args, nargs)) {
+  if (is_plain_call(native, args, nargs)) {
     if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   }

@@ -339,10 +339,10 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
   return result;
 }
 
-/// Nothing matters of the call but what it is of: no number among what it is given is followed.
-bool Recording::is_plain_call(const Native& native) {
+/// Nothing matters of the call but what it is of: no number among what it is given is followed, or will be.
+bool Recording::is_plain_call(const Native& native, PyObject* const* args, size_t nargs) {
   return native.row && native.row->plain_operator && !PyType_Check(native.callable) && world.all_are_read() &&
-         !world.follows() && !follows_numbers_;
+         !world.follows() && !follows_numbers_ && !takes_size_of_tensor(native, args, nargs);
 }
 
 PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
@@ -376,7 +376,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   });
   args = taken.args();
   if (!on) return natively();
-  if (is_plain_call(native)) return call_operator(frame, native, args, nargs, kwnames);
+  if (is_plain_call(native, args, nargs)) return call_operator(frame, native, args, nargs, kwnames);
   if (PyObject* number = numpy_call(frame, callable, args, nargs, kwnames); number || PyErr_Occurred())
     return number;
   if (!on) return natively();
