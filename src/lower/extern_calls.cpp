@@ -64,6 +64,14 @@ std::optional<c10::OperatorHandle> find_operator(const std::string& name, const 
   return c10::Dispatcher::singleton().findSchema({name, overload});
 }
 
+/// A view that shows all of its base -> what gives the base of what was written to it.
+std::optional<c10::OperatorHandle> whole_inverse_of(const c10::OperatorHandle& view) {
+  const std::string& name = view.operator_name().name;
+  if (name == "aten::view_as_real") return find_operator("aten::view_as_complex_copy", "");
+  if (name == "aten::view_as_complex") return find_operator("aten::view_as_real_copy", "");
+  return std::nullopt;
+}
+
 /// A view -> what gives its base after something was written to it: the same arguments behind what was.
 std::optional<c10::OperatorHandle> inverse_of(const c10::OperatorHandle& view) {
   const std::string name = c10::toString(view.operator_name());
@@ -382,11 +390,24 @@ Value* ExternCalls::made_by_call(ExternCall x, std::vector<Value*> operands, con
   return w_.out.graph->make_typed(Op::extern_call, std::move(operands), attrs, {type}, w_.loc)->out();
 }
 
-/// Parts of complex numbers can be written to, too (ATen fills gradients of spectra so).
+/// Parts of complex numbers can be written to, too (ATen fills gradients of spectra so), and all of them as
+/// real ones (optimizers do).
 void ExternCalls::define_inverse(const Entry& e, const ExternCall& x) {
-  const auto inverse = inverse_of(e.op);
+  const auto inverse = inverse_of(e.op), whole = whole_inverse_of(e.op);
   const record::TensorIds made = results(e);
-  if (!inverse || made.size() != 1 || made[0] < 0 || e.args[0].kind != Arg::Kind::Tensor) return;
+  if (made.size() != 1 || made[0] < 0 || e.args[0].kind != Arg::Kind::Tensor) return;
+  if (whole) {
+    ExternCall call{*whole, {x.args[0]}, {}, false, 1, {}};
+    call.args[0].tensors = {0};
+    std::vector<int>& rows = call.orders.emplace_back(w_.tape.tensors[made[0]].sizes.size());
+    std::iota(rows.begin(), rows.end(), 0);
+    w_.define_inverse(made[0], e.args[0].tensors[0], [this, call](Value* before, Value* v) {
+      if (before->type.strides != graph::contiguous_strides(before->type.sizes))
+        throw_unsupported("a write through a view of complex numbers that are not dense");
+      return made_by_call(call, {v}, before->type);
+    });
+  }
+  if (!inverse) return;
   ExternCall call{*inverse, x.args, {}, false, 1, {}};
   call.args[0].tensors = {0};
   Arg written;

@@ -71,6 +71,23 @@ def conjugates_of_what_is_written_later(x):
 
 
 @ROWS(COMPLEX)
+def complex_numbers_written_as_pairs(x):
+    m = x * 0.5
+    torch.view_as_real(m).lerp_(torch.view_as_real(x.abs() + 0j), 0.1)
+    torch.view_as_real(x).addcdiv_(torch.view_as_real(m), torch.full((), 2.0), value=-0.1)
+    turned = x * 1
+    torch.view_as_real(turned).mul_(torch.view_as_real(m).transpose(0, 1))  # lies otherwise than it is written
+    return m, x * 2, turned
+
+
+@ROWS(randn(4, 2))
+def pairs_written_as_complex_numbers(x):
+    y = x * 2
+    torch.view_as_complex(y).mul_(1j)
+    return y + x
+
+
+@ROWS(COMPLEX)
 def conjugates_of_what_was(x):
     y = x * 2
     seen = y.conj() * 1
