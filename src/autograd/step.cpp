@@ -51,6 +51,7 @@ class StepMaking {
     const Listening listening(writer_);
     const Passes passes([this](const torch::autograd::Node& node) { writer_.go_on_at(loc_of(node)); });
     make_inputs();
+    find_later_histories();
     const std::vector<at::Tensor> results = replay();
     StepTape step;
     for (size_t i = 0; i < results.size(); ++i) {
@@ -84,6 +85,24 @@ class StepMaking {
     }
   }
   int storage(TensorId id) const { return run_.tensors[id].storage; }
+
+  /// Of what autograd does not follow yet: `out = torch.empty(n)`, whose rows are written.
+  void find_later_histories() {
+    for (const Entry& entry : run_.entries)
+      if (entry.grad_mode && record::writes_gradients(run_, entry))
+        record::for_each_written(entry, [&](TensorId id) { given_later_.insert(storage(id)); });
+  }
+  /// What is written through a view reaches what it is a view of only if autograd made it one.
+  bool shows_what_is_given_a_history(const Entry& entry) const {
+    bool shows = false;
+    for_each_tensor(entry.results, [&](TensorId result) {
+      if (result < 0 || !given_later_.contains(storage(result))) return;
+      for_each_tensor(entry.args, [&](TensorId id) {
+        shows |= id >= 0 && id != result && storage(id) == storage(result);
+      });
+    });
+    return shows;
+  }
 
   bool is_input(TensorId id) const { return run_.tensors[id].input >= 0; }
   bool is_callers(TensorId id) const { return is_input(id) && !own_.contains(run_.tensors[id].input); }
@@ -168,7 +187,7 @@ class StepMaking {
     }
     for (const c10::IValue& v : stack) any |= holds_followed(v);
     if (any && computes) writer_.refuse("gradients that rest on a number that differs between calls");
-    return any;
+    return any || shows_what_is_given_a_history(entry);
   }
 
   /// Such a number ATen's formulas hand on as they do a tensor.
@@ -223,6 +242,7 @@ class StepMaking {
   const std::set<int>& own_;
   Joint joint_;
   std::vector<bool> untracked_;  ///< by tensor of the run
+  std::set<int> given_later_;    ///< storages that writes give a history
   bool copied_ = false;          ///< the entry in progress
   Writer writer_;
   SelectedRows rows_;

@@ -94,3 +94,25 @@ def test_complex_numbers_of_pythons_in_a_step():
 def test_composites_in_a_step():
     steps_of(lambda out: torch.linalg.vander(out[:, 0], N=4).mean() + out.nanmean())
     assert torchbolt.stats()["graph_breaks"] == 0
+
+
+def rows_one_after_another(out):
+    """As what is recurrent fills what it gives: nothing of it has a history yet."""
+    steps, last = torch.empty(4, *out.shape), torch.zeros_like(out)
+    for t in range(4):
+        last = torch.tanh(0.5 * last + out * (t + 1))
+        steps[t] = last
+    return steps.square().mean()
+
+
+def views_of_views(out):
+    kept = torch.zeros(out.shape[0], 2, out.shape[1])
+    kept.view(-1, out.shape[1])[1::2].add_(out)
+    kept.transpose(0, 1)[0, 1:] = out[1:].sin()
+    return kept.square().mean() + kept.sum(1).sin().mean()
+
+
+@pytest.mark.parametrize("loss", [rows_one_after_another, views_of_views], ids=lambda loss: loss.__name__)
+def test_parts_that_are_written_of_what_has_no_history(loss):
+    steps_of(loss)
+    assert torchbolt.stats()["graph_breaks"] == 0
