@@ -55,10 +55,18 @@ CudaRoom& CudaRoom::of(c10::Device device, c10::StreamId order) {
   return *room;
 }
 
+/// Torch's own streams are a few, handed out in turns: what somebody else launched on such a one meanwhile
+/// would be recorded, and not run. To torch a stream of others is known by its address.
+static c10::Stream own_stream(c10::Device device) {
+  constexpr unsigned kNotWaitingForTheDefaultOne = 1;
+  const driver::ContextGuard current(driver::primary_context(device.index()));
+  driver::CUstream stream = nullptr;
+  driver::check(driver::get().cuStreamCreate(&stream, kNotWaitingForTheDefaultOne), "cuStreamCreate");
+  return c10::Stream(c10::Stream::UNSAFE, device, reinterpret_cast<c10::StreamId>(stream));
+}
+
 CudaRoom::CudaRoom(c10::Device device, c10::StreamId order)
-    : device_(device),
-      order_(order),
-      stream_(c10::impl::VirtualGuardImpl(c10::kCUDA).getStreamFromGlobalPool(device, false)) {}
+    : device_(device), order_(order), stream_(own_stream(device)) {}
 
 Turn CudaRoom::turn() {
   const Turns::Answer answer = turns_.ask();
