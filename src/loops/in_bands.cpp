@@ -83,16 +83,28 @@ class Bands {
 
   void run() {
     find_uses();
+    std::map<size_t, std::pair<size_t, Cut>> cuts;  // by reader: the product, which goes there
+    std::set<size_t> moved;
+    for (size_t i = 0; i < p_.steps.size(); ++i) {
+      if (!is_large_product(p_.steps[i])) continue;
+      const size_t reader = reader_of(i);
+      if (reader == p_.steps.size() || cuts.contains(reader)) continue;
+      if (auto cut = cut_of(p_.steps[i], p_.steps[reader])) {
+        cuts.emplace(reader, std::pair(i, std::move(*cut)));
+        moved.insert(i);
+      }
+    }
     std::vector<Step> steps;
     std::set<int, std::greater<>> emptied;  // the last one first, so that the others keep their numbers
     for (size_t i = 0; i < p_.steps.size(); ++i) {
-      if (const auto cut = i + 1 < p_.steps.size() ? cut_of(i) : std::nullopt) {
-        put(p_.steps[i], p_.steps[i + 1], *cut, steps);
-        emptied.insert(p_.steps[i + 1].kernel);
-        ++i;
-      } else {
+      if (moved.contains(i)) continue;
+      const auto at = cuts.find(i);
+      if (at == cuts.end()) {
         steps.push_back(p_.steps[i]);
+        continue;
       }
+      put(p_.steps[at->second.first], p_.steps[i], at->second.second, steps);
+      emptied.insert(p_.steps[i].kernel);
     }
     p_.steps = std::move(steps);
     for (int kernel : emptied) drop_unused(p_, kernel);
@@ -130,16 +142,42 @@ class Bands {
       if (const int over = p_.buffers[b].over; over >= 0) in_place_[b] = in_place_[memory(over)] = 1;
   }
 
-  std::optional<Cut> cut_of(size_t at) {
-    const Step &product = p_.steps[at], &reader = p_.steps[at + 1];
-    if (product.kind != StepKind::Library || reader.kind != StepKind::Kernel) return std::nullopt;
-    if (product.node->op != Op::linear && product.node->op != Op::matmul) return std::nullopt;
+  bool touches(const Step& s, int owner) const {
+    return std::ranges::any_of(s.buffers, [&](int b) { return memory(b) == owner; });
+  }
+  /// The next step that touches what a library's call makes, where the call may as well be done; the end:
+  /// there is none.
+  size_t reader_of(size_t at) {
+    const Step& call = p_.steps[at];
+    const size_t none = p_.steps.size();
+    for (int b : call.buffers)
+      if (in_place_[memory(b)]) return none;
+    for (size_t i = at + 1; i < none; ++i) {
+      const Step& s = p_.steps[i];
+      if (touches(s, memory(call.buffers.back()))) return i;
+      for (size_t slot = static_cast<size_t>(s.operand_count); slot < s.buffers.size(); ++slot) {
+        const int stored = memory(s.buffers[slot]);
+        if (buffer(stored).kind == BufferKind::Input || touches(call, stored)) return none;
+      }
+    }
+    return none;
+  }
+
+  bool is_large_product(const Step& s) {
+    if (s.kind != StepKind::Library || (s.node->op != Op::linear && s.node->op != Op::matmul)) return false;
+    const int made = s.buffers.back();
+    const graph::BandBytes bands = bands_on(s.device);
+    return bands.most > 0 && bytes_of(buffer(made).type) >= kFewestBands * bands.least &&
+           buffer(made).kind == BufferKind::Temp && buffer(made).owned_by_step && uses_[made] == 2;
+  }
+  graph::BandBytes bands_on(graph::Device device) const {
+    return options_.bands.value_or(graph::facts_of(device).bands);
+  }
+
+  std::optional<Cut> cut_of(const Step& product, const Step& reader) {
     const int made = product.buffers.back();
-    const graph::BandBytes bands = options_.bands.value_or(graph::facts_of(product.device).bands);
     const int64_t bytes = bytes_of(buffer(made).type);
-    if (bands.most == 0 || bytes < kFewestBands * bands.least || uses_[made] != 2 || in_place_[made])
-      return std::nullopt;
-    if (buffer(made).kind != BufferKind::Temp || !buffer(made).owned_by_step) return std::nullopt;
+    if (reader.kind != StepKind::Kernel) return std::nullopt;
     if (buffer(product.buffers[1]).type.rank() != 2) return std::nullopt;
     const auto operand = rows_of(buffer(product.buffers[0]).type), result = rows_of(buffer(made).type);
     if (!operand || !result || operand->count != result->count || !offset(product.buffers[0]))
@@ -151,7 +189,8 @@ class Bands {
     if (cut.units < kFewestBands || result->count % cut.units != 0) return std::nullopt;
     cut.rows = result->count / cut.units;
     const int64_t unit_bytes = cut.rows * result->step * dtype_bytes(buffer(made).type.dtype);
-    cut.band = std::max<int64_t>(1, std::min(bytes / kFewestBands, bands.most) / unit_bytes);
+    cut.band =
+        std::max<int64_t>(1, std::min(bytes / kFewestBands, bands_on(product.device).most) / unit_bytes);
     for (const int64_t together : {kTile, kAligned})
       if (cut.band > together) {
         cut.band -= cut.band % together;
