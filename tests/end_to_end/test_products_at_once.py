@@ -152,7 +152,7 @@ def test_three_weights_and_weights_that_are_turned_round():
         return (x @ a.t()).relu() + (x @ b.t()).sin() - (x @ c.t()).cos(), (x @ d).relu() * (x @ e)
 
     assert "library linears " in compared(f, torch.randn(5, 16), *weights, *turned)
-    assert "library linears " in compared(f, torch.randn(16), *weights, *turned)
+    assert "library" not in compared(f, torch.randn(16), *weights, *turned)  # sums of products, on the processor
     apart = [w.clone() for w in weights]
     assert "library linears " in compared(f, torch.randn(5, 16), apart[2], apart[0], apart[1], *turned)
     compared(f, torch.randn(0, 16), *weights, *turned)
