@@ -158,12 +158,8 @@ BOLT pack<T, N> get_within(const T* from, int begin, int end) {
 // theirs.
 template <int N, typename T>
 BOLT pack<T, N> get_between(const T* from, int begin, int end) {
+  if (begin > 0 || end < N) return get_within<N>(from, begin, end);
   pack<T, N> p;
-  if (begin > 0 || end < N) {
-#pragma unroll
-    for (int i = 0; i < N; ++i) p.at[i] = i >= begin && i < end ? from[i] : T(0);
-    return p;
-  }
   constexpr int kWords = sizeof(p) / 4;
   const unsigned ahead = unsigned(reinterpret_cast<u64>(from) % 16);
   const uint4* const whole = reinterpret_cast<const uint4*>(reinterpret_cast<u64>(from) - ahead);

@@ -140,17 +140,15 @@ std::string CudaValues::load(ExprId id) const {
     return from_memory(e.dtype, "get_if<1>(" + ref(e.mask) + ", " + b + " + " + at + ", " +
                                     memory_type(e.dtype) + "(" + to_memory(e.dtype, fill) + ")).at[0]");
   }
-  if (between(id)) {
-    const std::string read = "get_between<" + n + ">(" + b + " + " + at + ", " + read_of_vector(e) + ")";
-    if (e.mask == kNone || !is_same_in_vector(k_, s_, e.mask)) return read;
-    return ref(e.mask) + " ? " + read + " : all_of<" + n + ">(" + memory_type(e.dtype) + "(" +
-           to_memory(e.dtype, fill) + "))";
-  }
-  std::string value = s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
-                                 : "get<" + n + ">(" + b + " + " + at + ")";
-  if (e.mask == kNone) return value;
+  const bool whole = !between(id);
+  const std::string value = !whole
+                                ? "get_between<" + n + ">(" + b + " + " + at + ", " + read_of_vector(e) + ")"
+                            : s_.shifted ? "get_within<" + n + ">(" + b + " + " + at + ", " + within() + ")"
+                                         : "get<" + n + ">(" + b + " + " + at + ")";
+  if (e.mask == kNone || !is_same_in_vector(k_, s_, e.mask)) return value;
   const std::string otherwise = memory_type(e.dtype) + "(" + to_memory(e.dtype, fill) + ")";
-  if (!s_.shifted) return "get_if<" + n + ">(" + ref(e.mask) + ", " + b + " + " + at + ", " + otherwise + ")";
+  if (whole && !s_.shifted)
+    return "get_if<" + n + ">(" + ref(e.mask) + ", " + b + " + " + at + ", " + otherwise + ")";
   return ref(e.mask) + " ? " + value + " : all_of<" + n + ">(" + otherwise + ")";
 }
 
