@@ -20,8 +20,6 @@ using graph::Type;
 
 /// Fewer bands save little, and each one more has the product's other operand read again.
 constexpr int64_t kFewestBands = 4;
-/// Kernels access so many elements at once, and bands begin where they can.
-constexpr int64_t kAligned = 8;
 /// Rows that a block of threads of a library's product works at.
 constexpr int64_t kTile = 128;
 
@@ -120,10 +118,7 @@ class Bands {
   };
 
   PlanBuffer& buffer(int b) { return p_.buffers[b]; }
-  int memory(int b) const {
-    while (p_.buffers[b].kind == BufferKind::Alias) b = p_.buffers[b].source;
-    return b;
-  }
+  int memory(int b) const { return memory_of(p_, b); }
   /// From its memory's first element.
   std::optional<int64_t> offset(int b) const {
     if (p_.buffers[b].kind != BufferKind::Alias) return 0;
@@ -191,7 +186,7 @@ class Bands {
     const int64_t unit_bytes = cut.rows * result->step * dtype_bytes(buffer(made).type.dtype);
     cut.band =
         std::max<int64_t>(1, std::min(bytes / kFewestBands, bands_on(product.device).most) / unit_bytes);
-    for (const int64_t together : {kTile, kAligned})
+    for (const int64_t together : {kTile, graph::kAlignedElements})
       if (cut.band > together) {
         cut.band -= cut.band % together;
         break;
@@ -226,7 +221,7 @@ class Bands {
       const int b = reader.buffers[slot], m = memory(b);
       if (!offset(b) || in_place_[m] || (steps[slot].value_or(0) > 0 && !has_known_sizes(buffer(m).type)))
         return false;
-      if (steps[slot].value_or(0) * cut.band % kAligned != 0) return false;
+      if (steps[slot].value_or(0) * cut.band % graph::kAlignedElements != 0) return false;
       const bool is_stored = slot >= static_cast<size_t>(reader.operand_count);
       if (is_stored && (buffer(m).kind == BufferKind::Input || m == made)) return false;
       cut.steps.push_back(steps[slot].value_or(0));

@@ -32,10 +32,7 @@ class InPlace {
   int count() const { return static_cast<int>(p_.steps.size()); }
   Step& step(int i) { return p_.steps[i]; }
   PlanBuffer& buffer(int b) { return p_.buffers[b]; }
-  int memory(int b) {
-    while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
-    return b;
-  }
+  int memory(int b) const { return memory_of(p_, b); }
   bool is_temp(int b) { return buffer(b).kind == BufferKind::Temp && !buffer(b).owned_by_step; }
 
   bool touches(const Step& s, int b) {
@@ -230,10 +227,7 @@ bool can_fail(const Plan& plan, const Step& s) {
 }
 
 int first_visible_write(const Plan& plan) {
-  auto is_input = [&](int b) {
-    while (plan.buffers[b].kind == BufferKind::Alias) b = plan.buffers[b].source;
-    return plan.buffers[b].kind == BufferKind::Input;
-  };
+  auto is_input = [&](int b) { return plan.buffers[memory_of(plan, b)].kind == BufferKind::Input; };
   auto writes = [&](const Step& s) {
     if (s.kind == StepKind::Copy) return is_input(s.buffers[1]);
     if (kernel_of(s) < 0) return false;

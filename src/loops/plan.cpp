@@ -340,11 +340,6 @@ class Planner {
 
   // ---- outputs ----
 
-  int memory_owner(int buffer) const {
-    while (plan_.buffers[buffer].kind == BufferKind::Alias) buffer = plan_.buffers[buffer].source;
-    return buffer;
-  }
-
   void outputs(const std::vector<PlanResult>& results) {
     std::vector<char> written(plan_.graph->inputs.size(), 0);
     for (const PlanResult& r : results)
@@ -355,7 +350,7 @@ class Planner {
       const PlanResult& r = results[i];
       plan_.outputs.push_back({-1, r.write_to});
       if (r.write_to >= 0) continue;
-      const PlanBuffer& owner = plan_.buffers[memory_owner(r.buffer)];
+      const PlanBuffer& owner = plan_.buffers[memory_of(plan_, r.buffer)];
       bool kept = owner.kind == BufferKind::Fold;
       bool lent = owner.kind == BufferKind::Temp && !owner.owned_by_step;
       bool as_it_is = !changes(owner) && !kept && !lent;
@@ -369,7 +364,7 @@ class Planner {
       plan_.outputs[i].buffer = to;
       if (from == to) continue;
       // A source that another write-back changes first must be saved.
-      if (changes(plan_.buffers[memory_owner(from)])) {
+      if (changes(plan_.buffers[memory_of(plan_, from)])) {
         int saved = add_buffer(temp_like(from));
         copy(from, saved);
         from = saved;
@@ -525,6 +520,11 @@ std::string out_of_reach(const Plan& plan, const Step& s) {
              ", and the kernel runs on " + graph::str(s.device);
   }
   return "";
+}
+
+int memory_of(const Plan& plan, int buffer) {
+  while (plan.buffers[buffer].kind == BufferKind::Alias) buffer = plan.buffers[buffer].source;
+  return buffer;
 }
 
 bool has_data_sizes(const PlanBuffer& b) {

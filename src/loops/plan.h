@@ -100,6 +100,9 @@ BOLT_API std::vector<char> numbers_of(const Plan& plan, const Step& step);
 /// Which buffer of a kernel lies where its device cannot reach it; "": none does.
 std::string out_of_reach(const Plan& plan, const Step& step);
 
+/// The buffer whose memory this one shows: itself, where it is no alias.
+BOLT_API int memory_of(const Plan& plan, int buffer);
+
 /// One block of memory on one device, in which the temporaries of that device lie.
 struct Arena {
   graph::Device device;

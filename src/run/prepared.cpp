@@ -240,10 +240,7 @@ std::vector<StepFacts> Prepared::costs() const {
   return out;
 }
 
-int Prepared::owner(int b) const {
-  while (buffer(b).kind == BufferKind::Alias) b = buffer(b).source;
-  return b;
-}
+int Prepared::owner(int b) const { return loops::memory_of(plan, b); }
 
 bool Prepared::lies_in_arena(size_t i) const {
   const PlanBuffer& b = plan.buffers[i];
