@@ -36,11 +36,17 @@ record::TensorIds made_by(const Entry& e) {
   return made;
 }
 
-/// Dimensions as they lie in memory, outermost first; nothing: it has gaps, or a place twice.
-std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
+/// Dimensions as they lie in memory.
+std::vector<int> outermost_first(const record::TensorInfo& t) {
   std::vector<int> order(t.sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
+  return order;
+}
+
+/// These; nothing: it has gaps, or a place twice.
+std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
+  std::vector<int> order = outermost_first(t);
   int64_t run = 1;
   for (size_t i = order.size(); i-- > 0;) {
     const int64_t size = t.sizes[order[i]];
@@ -52,12 +58,9 @@ std::optional<std::vector<int>> order_in_memory(const record::TensorInfo& t) {
 
 /// As a clone lies of what was recorded so: without gaps.
 Syms dense_strides(const record::TensorInfo& t, const Syms& sizes) {
-  std::vector<int> order(t.sizes.size());
-  std::iota(order.begin(), order.end(), 0);
   for (size_t d = 0; d < t.sizes.size(); ++d)
     if (t.strides[d] == 0 && t.sizes[d] > 1) return graph::contiguous_strides(sizes);
-  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return t.strides[a] > t.strides[b]; });
-  return graph::strides_in_order(sizes, order);
+  return graph::strides_in_order(sizes, outermost_first(t));
 }
 
 std::optional<c10::OperatorHandle> find_operator(const std::string& name, const char* overload) {
