@@ -9,8 +9,6 @@
 
 #include <ATen/Context.h>
 #include <ATen/detail/CUDAHooksInterface.h>
-#include <ATen/ops/empty.h>
-#include <ATen/ops/empty_strided.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -29,6 +27,7 @@
 #include "device/cuda_drawing_graph.h"
 #include "device/cuda_graph.h"
 #include "device/cuda_result_memory.h"
+#include "device/cuda_results.h"
 #include "device/driver/launch.h"
 #include "device/driver/matrix_library.h"
 #include "loops/library_layout.h"
@@ -40,6 +39,10 @@ namespace {
 
 using codegen::cuda::KernelLaunches;
 using driver::LoadedKernel;
+
+driver::CUdeviceptr address(const c10::DataPtr& memory) {
+  return reinterpret_cast<driver::CUdeviceptr>(memory.get());
+}
 
 class CudaQueue final : public Queue {
  public:
@@ -266,12 +269,9 @@ class CudaCode final : public DeviceCode {
     // The extents that the program has evaluated are the usual code's.
     const std::vector<int64_t> others = fits ? std::vector<int64_t>() : loaded.extents(l.numbers);
     const int64_t* extents = fits ? l.extents : others.data();
-    at::Tensor scratch;
-    if (const int64_t bytes = loaded.scratch_bytes(extents); bytes > 0)
-      scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
-    const auto scratch_at = scratch.defined() ? reinterpret_cast<driver::CUdeviceptr>(scratch.data_ptr()) : 0;
+    const c10::DataPtr scratch = cuda_scratch(q.device(), loaded.scratch_bytes(extents));
     const driver::ContextGuard current(q.context());
-    loaded.launch({extents, l.numbers, buffers, loaded.kernel().reports ? q.report() : 0, scratch_at},
+    loaded.launch({extents, l.numbers, buffers, loaded.kernel().reports ? q.report() : 0, address(scratch)},
                   q.stream());
   }
 
@@ -291,12 +291,9 @@ class CudaCode final : public DeviceCode {
       scratch.push_back(bytes);
       bytes += (usual.scratch_bytes(one.launch.extents) + 255) / 256 * 256;
     }
-    at::Tensor memory;
-    if (bytes > 0) memory = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
-    if (memory.defined())
-      for (size_t i = 0; i < together.size(); ++i)
-        together[i].given.scratch =
-            reinterpret_cast<driver::CUdeviceptr>(memory.data_ptr()) + static_cast<uint64_t>(scratch[i]);
+    const c10::DataPtr memory = cuda_scratch(q.device(), bytes);
+    for (size_t i = 0; bytes > 0 && i < together.size(); ++i)
+      together[i].given.scratch = address(memory) + static_cast<uint64_t>(scratch[i]);
     const driver::ContextGuard current(q.context());
     for (size_t first = 0, last; first < together.size(); first = last) {
       for (last = first + 1; last < together.size(); ++last)
@@ -363,11 +360,9 @@ class Cuda final : public DeviceInterface {
     const driver::ContextGuard current(q.context());
     const ReadyProduct product = ready_product(q, m, given);
     if (!product.ready) return false;
-    at::Tensor scratch;
-    if (const int64_t bytes = product.library->scratch_bytes(*product.ready, m.way); bytes > 0)
-      scratch = at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(q.device()));
-    const auto scratch_at = scratch.defined() ? reinterpret_cast<driver::CUdeviceptr>(scratch.data_ptr()) : 0;
-    return product.library->launch(*product.ready, m.way, product.places, scratch_at, q.stream());
+    const c10::DataPtr scratch =
+        cuda_scratch(q.device(), product.library->scratch_bytes(*product.ready, m.way));
+    return product.library->launch(*product.ready, m.way, product.places, address(scratch), q.stream());
   }
   int ways_to_multiply(Queue& queue, const driver::Multiplication& m, const Places& given) const override {
     auto& q = static_cast<CudaQueue&>(queue);
@@ -418,13 +413,13 @@ class Cuda final : public DeviceInterface {
     return std::make_unique<CudaQueue>(device);
   }
   at::Tensor arena(c10::Device device, int64_t bytes) const override {
-    return at::empty({bytes}, at::TensorOptions().dtype(c10::kByte).device(device));
+    return new_cuda_result(device, {bytes}, {1}, c10::kByte);
   }
   bool works_behind_host() const override { return true; }
   bool keeps_arenas() const override { return false; }
   at::Tensor result(c10::Device device, at::IntArrayRef sizes, at::IntArrayRef strides,
                     c10::ScalarType dtype) const override {
-    return at::empty_strided(sizes, strides, at::TensorOptions().dtype(dtype).device(device));
+    return new_cuda_result(device, sizes, strides, dtype);
   }
 
   bool records() const override { return true; }

@@ -1,12 +1,10 @@
 // device/cuda_result_memory.cpp
 #include "device/cuda_result_memory.h"
 
-#include <ATen/EmptyTensor.h>
-#include <c10/core/DeviceGuard.h>
-
 #include <utility>
 
 #include "device/cuda_lease.h"
+#include "device/cuda_results.h"
 #include "python/gil.h"
 
 namespace bolt::device {
@@ -19,13 +17,7 @@ class CudaResultMemory final : public ResultMemory {
   std::vector<at::Tensor> make(const std::vector<Result>& results) override {
     std::vector<at::Tensor> out;
     const Allocating here(*this);
-    // What at::empty_strided comes to. For a hundred results the ways through the dispatcher, and a guard of
-    // the device for each, take longer than all else that the host does before it launches a graph.
-    const c10::DeviceGuard guard(device_);
-    c10::Allocator* allocator = c10::GetAllocator(device_.type());
-    for (const Result& r : results)
-      out.push_back(at::detail::empty_strided_generic(r.sizes, r.strides, allocator,
-                                                      c10::DispatchKeySet(c10::DispatchKey::CUDA), r.dtype));
+    for (const Result& r : results) out.push_back(new_cuda_result(device_, r.sizes, r.strides, r.dtype));
     return out;
   }
 

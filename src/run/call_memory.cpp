@@ -128,8 +128,12 @@ const at::Tensor& CallMemory::tensor(int buffer) {
 }
 
 void* CallMemory::pointer(int buffer) {
-  BufferInCall& s = slot(buffer);
-  return s.data ? s.data : tensor(buffer).data_ptr();
+  if (void* data = slot(buffer).data) return data;
+  const PlanBuffer& b = p_.buffer(buffer);
+  if (b.kind != BufferKind::Alias) return tensor(buffer).data_ptr();
+  // As tensor() has it. Whoever asks for a place alone is not given views, each a way through the dispatcher.
+  const int64_t bytes = dtype_bytes(p_.buffer(b.source).type.dtype);
+  return static_cast<char*>(pointer(b.source)) + shape(buffer).offset * bytes;
 }
 
 void CallMemory::make_output(int buffer) {
@@ -143,7 +147,7 @@ void CallMemory::make(int buffer) {
   if (b.kind == BufferKind::Output && slot(buffer).data) return;
   void* place = b.over >= 0 ? slot(b.over).data : nullptr;
   if (place)
-    put(buffer, over(buffer, place));
+    put(buffer, place);
   else
     make_output(buffer);
 }
