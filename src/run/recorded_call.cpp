@@ -363,9 +363,9 @@ std::string RecordedCall::text() const {
 
 std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& call, device::Queue& queue,
                                                             const Turn& turn) {
-  std::optional<Tensors> made = make_results(call);  // first, since there may be no memory
+  Tensors out = make_copies(call);  // first, since there may be no memory
+  const std::optional<Tensors> made = staying_.empty() ? Tensors() : make_staying();
   if (!made) return std::nullopt;
-  Tensors& out = *made;
   const auto end = c10::make_scope_exit([&] {
     if (binds_) execution_->end();
   });
@@ -384,17 +384,13 @@ std::optional<std::vector<at::Tensor>> RecordedCall::repeat(const GraphedCall& c
     for (const auto& [buffer, data] : parts_[i].makes) execution_->memory.put(buffer, data);
     for (const auto& [buffer, tensor] : parts_[i].elsewhere) execution_->memory.put(buffer, tensor.clone());
   }
+  // The device is at work by now. There may be hundreds of them.
+  for (const Staying& s : staying_) out[s.output] = given_as(s, call, (*made)[s.memory]);
   give(call, queue, out);
-  return made;
+  return out;
 }
 
 // ---- results ----
-
-std::optional<std::vector<at::Tensor>> RecordedCall::make_results(const GraphedCall& call) {
-  Tensors out = make_copies(call);
-  if (!staying_.empty() && !make_staying(call, out)) return std::nullopt;
-  return out;
-}
 
 /// What the caller gets of the memory that was made for it.
 at::Tensor RecordedCall::given_as(const Staying& s, const GraphedCall& call, const at::Tensor& memory) const {
@@ -411,9 +407,10 @@ at::Tensor RecordedCall::given_as(const Staying& s, const GraphedCall& call, con
   return part;
 }
 
-/// False: some of it would lie elsewhere. Whoever has its memory is told from those that only came later.
-bool RecordedCall::make_staying(const GraphedCall& call, Tensors& out) {
-  const Tensors made = results_->make(kinds_);
+/// By memories_. Nothing: some of it would lie elsewhere. Whoever has its memory is told from those that only
+/// came later.
+std::optional<std::vector<at::Tensor>> RecordedCall::make_staying() {
+  Tensors made = results_->make(kinds_);
   std::vector<size_t> moved;
   for (const Staying& s : staying_) {
     const Memory& memory = memories_[s.memory];
@@ -421,10 +418,9 @@ bool RecordedCall::make_staying(const GraphedCall& call, Tensors& out) {
     if (made[s.memory].data_ptr() != memory.place) moved.push_back(s.output);
   }
   if (in_use_.empty()) in_use_ = std::move(moved);
-  if (!in_use_.empty()) return false;
+  if (!in_use_.empty()) return std::nullopt;
   for (size_t k = 0; k < memories_.size(); ++k) memories_[k].given = made[k].storage().getWeakStorageImpl();
-  for (const Staying& s : staying_) out[s.output] = given_as(s, call, made[s.memory]);
-  return true;
+  return made;
 }
 
 std::vector<at::Tensor> RecordedCall::make_copies(const GraphedCall& call) const {

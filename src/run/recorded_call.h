@@ -126,10 +126,9 @@ class RecordedCall {
   void launch(const Section& section, device::Queue& queue, const Turn& turn);
   void place(const PreparedStep& step, int buffer, device::Queue& queue);
   void note_outputs();
-  std::optional<Tensors> make_results(const GraphedCall& call);
   Tensors make_copies(const GraphedCall& call) const;
   at::Tensor given_as(const Staying& s, const GraphedCall& call, const at::Tensor& memory) const;
-  bool make_staying(const GraphedCall& call, Tensors& out);
+  std::optional<Tensors> make_staying();
   void give(const GraphedCall& call, device::Queue& queue, Tensors& out);
 
   const Prepared& p_;

@@ -137,7 +137,12 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   // Once: another thread's backward pass may change the answer.
   const bool keeps = call && (links_.inputs_are_cheap || double_backward_->may_come());
   demand_rewritable(inputs);
-  const auto nodes = call ? call->make_nodes(inputs) : std::vector<autograd::NodePtr>();
+  std::vector<autograd::NodePtr> nodes;
+  // A view's history is made when somebody asks for it, out of what its base has become.
+  const bool may_change = !p_.rewritten.empty() || std::ranges::any_of(links_.edges, [&](size_t edge) {
+    return inputs[edge].is_view();
+  });
+  if (call && may_change) nodes = call->make_nodes(inputs);
   if (keeps)
     call->inputs_.keep_what_changes(
         inputs, links_.draws ? std::optional(attempt_.states(call->generators_)) : std::nullopt);
@@ -145,6 +150,8 @@ Tensors Trained::call(const Tensors& inputs, const std::vector<int64_t>& values,
   // Before there are views of what was written: who asks one for its history makes it out of the history that
   // its base has by then.
   Tensors results = p_.forward->run_tied(inputs, values, std::move(generators), [&](Tensors& fresh) {
+    // A device is at work by now, and the way to a hundred parameters is long.
+    if (call && nodes.empty()) nodes = call->make_nodes(inputs);
     tie(call.get(), inputs, values, fresh, wholes);
     give_histories(call.get(), inputs);
   });

@@ -83,7 +83,8 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
  public:
   TrainedCall(std::shared_ptr<const Trained> region, std::vector<int64_t> values,
               std::shared_ptr<const TrainedSizes::Set> set, record::CallGenerators generators);
-  /// Leading to where the inputs come from, so before the run. Whoever asks holds them until it is over.
+  /// Leading to where the inputs come from, so before the run where that changes it. Whoever asks holds them
+  /// until it is over.
   std::vector<autograd::NodePtr> make_nodes(const std::vector<at::Tensor>& inputs);
 
   /// Gives `t`, the tangent's tensor, its history. Tangents come one after another, in their order.
