@@ -13,6 +13,7 @@
 #include "record/convert.h"
 #include "record/operator_facts.h"
 #include "run/attempt.h"
+#include "run/given_memory.h"
 #include "run/products.h"
 #include "run/profiled.h"
 #include "run/stopwatch.h"
@@ -362,8 +363,10 @@ void Execution::call(const PreparedStep& p) {
   for (int i = 0; i < s.operand_count; ++i)
     operands_.push_back(memory.tensor(s.buffers[static_cast<size_t>(i)]));
   if (made_in_place(p)) return operands_.clear();
-  const auto results = p.library ? p.library->run(*s.node, operands_)
-                                 : run_extern(*p.call, operands_, numbers(p), generators_, p.shows);
+  const auto results = made_at(places_of(p, memory), [&] {
+    return p.library ? p.library->run(*s.node, operands_)
+                     : run_extern(*p.call, operands_, numbers(p), generators_, p.shows);
+  });
   if (p.call) check_kind(p_, p, results);
   if (p.learns >= 0) learn(p, results);
   const auto first = static_cast<size_t>(s.operand_count);
@@ -404,7 +407,7 @@ void Execution::take(const PreparedStep& p, int buffer, const at::Tensor& result
   const at::Tensor* place = memory.place_of(buffer);
   if (place && place->device() == result.device()) {
     const at::AutoDispatchBelowADInplaceOrView is_no_write_of_the_callers;
-    return memory.put(buffer, place->copy_(result));
+    return memory.put(buffer, result.data_ptr() == place->data_ptr() ? *place : place->copy_(result));
   }
   memory.put(buffer,
              fits ? result : at::empty_strided(want.sizes, want.strides, result.options()).copy_(result));

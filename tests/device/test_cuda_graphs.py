@@ -772,6 +772,38 @@ def test_nothing_is_left_behind():
         assert torch.cuda.memory_allocated() - before <= 1 << 20
 
 
+class Attending(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = torch.nn.Linear(256, 768), torch.nn.Linear(256, 256)
+
+    def forward(self, x):
+        q, k, v = self.first(x).view(*x.shape[:2], 3, 4, 64).permute(2, 0, 3, 1, 4)
+        return x + self.last(F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)
+def test_what_a_call_keeps_is_made_where_it_stays(dtype):
+    """Attention keeps its result, the sums of its rows and the state of its random numbers for the backward pass."""
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*(Attending() for _ in range(3))).cuda().to(dtype)
+    compiled, x = fast(model), randn(4, 512, 256, dtype=dtype)
+
+    def gradients(call):
+        model.zero_grad()
+        call(x).float().square().mean().backward()
+        return [p.grad for p in model.parameters()]
+
+    want = [g.clone() for g in gradients(model)]
+    for _ in range(8):
+        for got, eager in zip(gradients(compiled), want, strict=True):
+            torch.testing.assert_close(got, eager, rtol=3e-2, atol=2e-3)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as seen:
+        gradients(compiled)
+        torch.cuda.synchronize()
+    assert sum("Memcpy DtoD" in event.name for event in seen.events()) <= 2  # the input and its gradient
+
+
 def test_inference_mode():
     compiled, w = fast(chain), randn(64, 64)
     for _ in range(8):
