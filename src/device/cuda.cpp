@@ -125,7 +125,8 @@ bool are_products_atens() {
 ReadyProduct ready_product(CudaQueue& q, const driver::Multiplication& m,
                            const DeviceInterface::Places& given) {
   auto at = [](const void* place) { return reinterpret_cast<driver::CUdeviceptr>(place); };
-  ReadyProduct product{q.matrices(), nullptr, {at(given.a), at(given.b), at(given.bias), at(given.result)}};
+  ReadyProduct product{
+      q.matrices(), nullptr, {at(given.a), at(given.b), at(given.bias), at(given.added), at(given.result)}};
   if (!product.library || are_products_atens()) return product;
   driver::MatrixLibrary::Allowed allowed;
   if (m.operands == DType::F32) allowed.short_float32 = at::globalContext().allowTF32CuBLAS();
@@ -343,10 +344,10 @@ class Cuda final : public DeviceInterface {
 
   /// Epilogues of cuBLASLt and cuDNN, where ATen takes them. Measured on an H100 and an H200: of all sizes
   /// less than a kernel behind the call, and no further from the exact result.
-  bool ends_in(const graph::Node& call, graph::Op) const override {
+  bool ends_in(const graph::Node& call, graph::Op ending) const override {
     const graph::Type& type = call.out()->type;
     if (!is_half(type.dtype) || driver::capability(type.device.index) < 80) return false;
-    return call.op != graph::Op::conv || loops::ends_in_library(call);
+    return loops::ends_in_library(call, ending);
   }
 
   /// cuBLAS adds up halves in float32 and stores either.

@@ -85,9 +85,9 @@ loops::PlanOptions options_of_devices() {
     const bool as_devices_like = knob("TORCHBOLT_MERGE_PRODUCTS") == "auto";
     return as_devices_like ? device && device->merges(products) : knob_bool("TORCHBOLT_MERGE_PRODUCTS");
   };
-  options.ends_in = [](const graph::Node& call, graph::Op activation) {
+  options.ends_in = [](const graph::Node& call, graph::Op ending) {
     const DeviceInterface* device = find(call.out()->type.device.kind);
-    return device && device->ends_in(call, activation);
+    return device && device->ends_in(call, ending);
   };
   options.ends_in_float = [](const graph::Node& product) {
     const DeviceInterface* device = find(product.out()->type.device.kind);

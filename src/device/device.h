@@ -181,7 +181,7 @@ class DeviceInterface {
   // ---- products of libraries
   /// Where its operands and its result lie; `bias` null where there is none.
   struct Places {
-    const void *a, *b, *bias;
+    const void *a, *b, *bias, *added;
     void* result;
   };
   /// Has the device a library of matrices that it calls without ATen in between?
@@ -193,7 +193,7 @@ class DeviceInterface {
   /// loops::PlanOptions::merges, for products on this device.
   virtual bool merges(const std::vector<const graph::Node*>& /*products*/) const { return false; }
   /// loops::PlanOptions::ends_in, of a call on this device.
-  virtual bool ends_in(const graph::Node& /*call*/, graph::Op /*activation*/) const { return false; }
+  virtual bool ends_in(const graph::Node& /*call*/, graph::Op /*ending*/) const { return false; }
   /// loops::PlanOptions::ends_in_float, of a product on this device.
   virtual bool ends_in_float(const graph::Node& /*product*/) const { return false; }
 

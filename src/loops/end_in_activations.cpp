@@ -1,12 +1,15 @@
 // loops/end_in_activations.cpp
 #include "loops/end_in_activations.h"
 
+#include <ranges>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
+#include "loops/fuse.h"
 
 namespace bolt::loops {
 
@@ -19,7 +22,11 @@ namespace {
 
 class Ending {
  public:
-  Ending(Graph& g, const PlanOptions& options) : g_(g), options_(options), uses_(g.use_counts()) {}
+  Ending(Graph& g, const PlanOptions& options) : g_(g), options_(options), uses_(g.use_counts()) {
+    for (const auto& node : g.nodes)
+      if (is_contraction(*node) || node->op == Op::extern_call)
+        read_by_calls_.insert(node->operands.begin(), node->operands.end());
+  }
 
   bool run() {
     for (const auto& node : g_.nodes) {
@@ -27,10 +34,14 @@ class Ending {
       if (node->op == Op::gelu) gelu(*node);
       if (node->op == Op::relu) relu(*node);
     }
+    // Of a sum of sums the whole one first.
+    for (const auto& node : std::views::reverse(g_.nodes))
+      if (node->op == Op::add && !inside_.contains(node.get())) sum(*node);
     g_.replace_uses(with_);
     for (Node* node : gone_) g_.erase(node);
-    for (const auto& [node, call] : convolutions_) {
-      Value* made = convolution(node, call);
+    for (const Call& call : convolutions_) {
+      Node* node = call.end;
+      Value* made = convolution(call);
       with_[node->out()] = made;
       g_.replace_uses(node->out(), made);
     }
@@ -39,8 +50,9 @@ class Ending {
   }
 
  private:
-  /// A sum that ends in a relu. `conv` is one of its terms.
+  /// A sum, or the relu of one. `conv` is one of its terms.
   struct Call {
+    Node* end = nullptr;
     Value* conv = nullptr;
     std::vector<Value*> biases;  ///< of each channel
     Value* other = nullptr;      ///< null: there is none
@@ -65,13 +77,38 @@ class Ending {
   }
 
   void relu(Node& node) {
-    std::vector<Value*> terms;
+    Terms terms;
     add_terms(node.operands[0], node.out()->type, terms);
-    Call call;
-    for (Value* v : terms) {
+    end_in(node, terms);
+  }
+
+  /// Of what kernels of our own alone read, they add up the terms on their way.
+  void sum(Node& node) {
+    if (options_.rounds_as_eager && is_half(node.out()->type.dtype)) return;
+    if (!read_by_calls_.contains(node.out())) return;
+    Terms terms;
+    for (Value* term : node.operands) add_terms(term, node.out()->type, terms);
+    end_in(node, terms);
+  }
+
+  /// What a sum adds up, as far as nothing else reads the sums in between.
+  struct Terms {
+    std::vector<Value*> values;
+    std::vector<const Node*> sums;
+  };
+  void add_terms(Value* v, const graph::Type& sum, Terms& terms) const {
+    if (!is_op(v, Op::add) || !is_read_once(v) || v->type.dtype != sum.dtype || v->type.sizes != sum.sizes)
+      return terms.values.push_back(v);
+    terms.sums.push_back(v->def);
+    for (Value* term : v->def->operands) add_terms(term, sum, terms);
+  }
+
+  void end_in(Node& node, const Terms& terms) {
+    Call call{&node};
+    for (Value* v : terms.values) {
       if (v->type.sizes == node.out()->type.sizes) {
         const bool first = !call.conv && is_op(v, Op::conv) && v->def->operands.size() == 2 &&
-                           v->type.dtype == node.out()->type.dtype && ends_in(*v->def, Op::relu);
+                           v->type.dtype == node.out()->type.dtype && ends_in(*v->def, node.op);
         Value*& place = first ? call.conv : call.other;
         if (place) return;
         place = v;
@@ -81,15 +118,11 @@ class Ending {
         return;
       }
     }
-    // The library adds a bias in any case, of zeros where there is none.
-    if (call.conv && !call.biases.empty()) convolutions_.emplace_back(&node, std::move(call));
-  }
-
-  /// What a sum adds up, as far as nothing else reads the sums in between.
-  void add_terms(Value* v, const graph::Type& sum, std::vector<Value*>& terms) const {
-    if (!is_op(v, Op::add) || !is_read_once(v) || v->type.dtype != sum.dtype || v->type.sizes != sum.sizes)
-      return terms.push_back(v);
-    for (Value* term : v->def->operands) add_terms(term, sum, terms);
+    // The library adds a bias in any case, of zeros where there is none. A bias alone costs a kernel behind
+    // the call nothing.
+    if (!call.conv || call.biases.empty() || (node.op == Op::add && !call.other)) return;
+    inside_.insert(terms.sums.begin(), terms.sums.end());
+    convolutions_.push_back(std::move(call));
   }
 
   /// [C], where this is seen as one number for each channel of an image.
@@ -108,26 +141,28 @@ class Ending {
     return made == with_.end() ? v : made->second;
   }
 
-  Value* convolution(Node* relu, const Call& call) {
-    const graph::Maker m(g_, relu);
+  Value* convolution(const Call& call) {
+    const graph::Maker m(g_, call.end);
     Value* bias = now(call.biases[0]);
     for (size_t i = 1; i < call.biases.size(); ++i) bias = m.add(bias, now(call.biases[i]));
     const Node& plain = *call.conv->def;
     std::vector<Value*> operands = {plain.operands[0], plain.operands[1], bias};
     if (call.other) operands.push_back(now(call.other));
     graph::Attrs attrs = plain.attrs;
-    attrs["activation"] = std::string("relu");
+    if (call.end->op == Op::relu) attrs["activation"] = std::string("relu");
     Value* made = m.make(Op::conv, std::move(operands), std::move(attrs));
-    made->type.strides = relu->out()->type.strides;
+    made->type.strides = call.end->out()->type.strides;
     return made;
   }
 
   Graph& g_;
   const PlanOptions& options_;
   const std::vector<int> uses_;  ///< by value id, before anything is made
+  std::unordered_set<const Value*> read_by_calls_;
   std::unordered_map<Value*, Value*> with_;
   std::vector<Node*> gone_;
-  std::vector<std::pair<Node*, Call>> convolutions_;  ///< by the relu behind
+  std::vector<Call> convolutions_;
+  std::unordered_set<const Node*> inside_;  ///< sums whose terms are those of a call
 };
 
 }  // namespace

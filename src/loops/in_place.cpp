@@ -24,7 +24,7 @@ class InPlace {
     written_ = first_visible_write(p_);
     for (int i = 0; i < count(); ++i) {
       if (step(i).kind == StepKind::Kernel) over_dying(step(i), i);
-      if (step(i).kind == StepKind::Library && adds_in_place(*step(i).node)) over_added(step(i), i);
+      if (step(i).kind == StepKind::Library && multiplies_and_adds(*step(i).node)) over_added(step(i), i);
     }
   }
 

@@ -51,7 +51,31 @@ bool likes_channels_last(const Node& call) {
   return lies.given && suits(*convolution, lies.asked_for);
 }
 
-bool ends_in_library(const Node& convolution) {
+/// Each pixel of the result is a product of one of the image.
+static bool is_of_single_pixels(const Node& convolution) {
+  const auto all = [&](const char* attribute, int64_t value) {
+    return std::ranges::all_of(convolution.ints(attribute), [&](int64_t n) { return n == value; });
+  };
+  const Syms& weight = convolution.operands[1]->type.sizes;
+  return weight.size() == 4 && weight[2].is_const(1) && weight[3].is_const(1) &&
+         weight[1] == convolution.operands[0]->type.sizes[1] && all("stride", 1) && all("padding", 0) &&
+         !convolution.attr_or<bool>("transposed", false) && !convolution.has_attr("padding_end");
+}
+
+/// Rows of whole accesses.
+static bool adds_in_library(const Node& convolution) {
+  constexpr int64_t kTogether = 8;
+  const auto are_whole = [](Sym channels) {
+    return channels.is_const() && channels.value() % kTogether == 0;
+  };
+  return graph::facts_of(convolution.out()->type.device).adds_in_place && likes_channels_last(convolution) &&
+         is_of_single_pixels(convolution) && are_whole(convolution.operands[0]->type.sizes[1]) &&
+         are_whole(convolution.out()->type.sizes[1]);
+}
+
+bool ends_in_library(const Node& convolution, Op ending) {
+  if (convolution.op != Op::conv) return true;
+  if (ending == Op::add) return adds_in_library(convolution);
   const auto call = graph::convolution_of(convolution);
   if (!call || call->backward || call->image->rank() != 4 || !likes_channels_last(convolution)) return false;
   if (convolution.attr_or<bool>("transposed", false) || convolution.has_attr("padding_end")) return false;
@@ -72,16 +96,10 @@ bool ends_in_library(const Node& convolution) {
          are_whole(call->channels, kernel[2].is_const(1) ? kOfPixels : kTogether);
 }
 
-bool adds_in_place(const Node& call) {
+bool multiplies_and_adds(const Node& call) {
   constexpr size_t kOperands = 4;  // image, weights, bias, what is added
-  if (call.op != Op::conv || call.operands.size() != kOperands || !call.has_attr("activation")) return false;
-  const auto all = [&](const char* attribute, int64_t value) {
-    return std::ranges::all_of(call.ints(attribute), [&](int64_t n) { return n == value; });
-  };
-  const Syms& weight = call.operands[1]->type.sizes;
-  return graph::facts_of(call.out()->type.device).adds_in_place && weight.size() == 4 &&
-         weight[2].is_const(1) && weight[3].is_const(1) && weight[1] == call.operands[0]->type.sizes[1] &&
-         all("stride", 1) && all("padding", 0);
+  return call.op == Op::conv && call.operands.size() == kOperands &&
+         graph::facts_of(call.out()->type.device).adds_in_place && is_of_single_pixels(call);
 }
 
 bool follows_images(const Node& call) {

@@ -156,9 +156,9 @@ struct PlanOptions {
   /// less time than for one after another (merge_products.h)? Unset: never.
   std::function<bool(const std::vector<const graph::Node*>& products)> merges;
   /// Asked for each product that a gelu by its approximation follows, and each convolution that ends in a
-  /// relu, which nothing else reads: does its library end in that (activation, of Op::linear and Op::conv)?
-  /// Unset: never.
-  std::function<bool(const graph::Node& call, graph::Op activation)> ends_in;
+  /// relu or in a sum with an image, which nothing else reads: does its library end in that (Op::linear and
+  /// Op::conv)? Unset: never.
+  std::function<bool(const graph::Node& call, graph::Op ending)> ends_in;
   /// Asked for each product of half types that is only wanted in float32: does its library store its sums as
   /// they are (Op::matmul, wide)? Unset: never.
   std::function<bool(const graph::Node& product)> ends_in_float;

@@ -154,10 +154,10 @@ loops::PlanOptions options_of(const OptOptions& o) {
   options.list_key = [](const Kernel& kernel, const std::vector<char>& numbers, graph::Device on) {
     return on.kind == graph::DeviceKind::CUDA ? codegen::cuda::list_key(kernel, {}, numbers) : std::string();
   };
-  options.ends_in = [](const graph::Node& call, graph::Op) {
+  options.ends_in = [](const graph::Node& call, graph::Op ending) {
     const graph::Type& type = call.out()->type;
     return type.device.kind == graph::DeviceKind::CUDA && is_half(type.dtype) &&
-           (call.op != graph::Op::conv || loops::ends_in_library(call));
+           loops::ends_in_library(call, ending);
   };
   options.ends_in_float = [](const graph::Node& product) {
     return product.out()->type.device.kind == graph::DeviceKind::CUDA;

@@ -112,7 +112,6 @@ class ProductCall {
     auto kept = [&](const Syms& list) {
       return std::span<const int64_t>(numbers_of.emplace_back(to_numbers(list)));
     };
-    if (plan.buffers[static_cast<size_t>(step.buffers.back())].over >= 0) return;  // each run adds to it
     product_ = multiplication_of(plan, step, [&](int b) {
       const Type& t = plan.buffers[static_cast<size_t>(b)].type;
       return device::driver::Strided{kept(t.sizes), kept(t.strides), t.dtype};
@@ -122,10 +121,16 @@ class ProductCall {
   bool is_a_question() const { return product_.has_value(); }
 
   std::string question() const {
-    std::string text =
-        product_->ending == device::driver::SumEnd::gelu ? "gelu of a product of " : "a product of ";
+    std::string text = product_->ending == device::driver::SumEnd::gelu   ? "gelu of a product of "
+                       : product_->ending == device::driver::SumEnd::relu ? "relu of a product of "
+                                                                          : "a product of ";
     for (size_t i = 0; i + 1 < types_.size(); ++i)
-      text += (i == 0 ? "" : i == 1 ? " by " : product_->has_bias ? " and a bias " : " ") + types_[i]->str();
+      text += (i == 0                        ? ""
+               : i == 1                      ? " by "
+               : i > 2 && product_->is_added ? " added to "
+               : product_->has_bias          ? " and a bias "
+                                             : " ") +
+              types_[i]->str();
     text += " -> " + types_.back()->str();
     const bool is_short = product_->operands == DType::F32 && at::globalContext().allowTF32CuBLAS();
     return is_short ? text + " in TF32" : text;
@@ -177,6 +182,7 @@ class ProductCall {
     while (std::ssize(sets_) < sets) {
       Set next = made();
       next.operands[0] = sets_[0].operands[0];
+      if (next.product.is_added) next.operands[3] = sets_[0].operands[3];
       sets_.push_back(std::move(next));
     }
     out_ = at::empty_strided(to_numbers(types_.back()->sizes), to_numbers(types_.back()->strides),
@@ -189,7 +195,8 @@ class ProductCall {
   device::DeviceInterface::Places places(const Set& set) const {
     const bool biased = set.product.has_bias;
     return {set.operands[0].data_ptr(), set.operands[1].data_ptr(),
-            biased ? set.operands[2].data_ptr() : nullptr, out_.data_ptr()};
+            biased ? set.operands[2].data_ptr() : nullptr,
+            set.product.is_added ? set.operands[3].data_ptr() : nullptr, out_.data_ptr()};
   }
 
   void run(const Set& set, int way) const {

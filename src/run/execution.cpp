@@ -108,8 +108,22 @@ bool multiplied(const Prepared& program, const PreparedStep& p, device::driver::
     memory.make_output(result);
   const device::DeviceInterface& driver =
       *program.devices[program.device_of_buffer[static_cast<size_t>(result)]].driver;
-  return driver.multiply(
-      queue, product, {places[0], places[1], product.has_bias ? places[2] : nullptr, memory.pointer(result)});
+  return driver.multiply(queue, product,
+                         {places[0], places[1], product.has_bias ? places[2] : nullptr,
+                          product.is_added ? places[3] : nullptr, memory.pointer(result)});
+}
+
+/// Of the results of a call of ATen's, on devices that repeat what they did there. The user's operators may
+/// keep what they make.
+std::vector<at::Tensor> places_of(const PreparedStep& p, const CallMemory& memory) {
+  const std::vector<int>& buffers = p.step->buffers;
+  std::vector<at::Tensor> places;
+  for (size_t i = static_cast<size_t>(p.step->operand_count); i < buffers.size(); ++i) {
+    const at::Tensor* place = memory.place_of(buffers[i]);
+    places.push_back(place && !place->is_cpu() ? *place : at::Tensor());
+  }
+  if (p.call && !p.call->op.operator_name().name.starts_with("aten::")) places.clear();
+  return places;
 }
 
 /// An operator of the user's may give other tensors for other data.

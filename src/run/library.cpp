@@ -116,6 +116,7 @@ Tensors conv_relu(const Node& n, const Tensors& in) {
 }
 Tensors conv(const Node& n, const Tensors& in) {
   if (n.has_attr("activation")) return conv_relu(n, in);
+  const bool adds = in.size() > 3;
   at::Tensor x = in[0];
   std::vector<int64_t> padding = n.ints("padding");
   if (n.has_attr("padding_end")) {
@@ -124,8 +125,10 @@ Tensors conv(const Node& n, const Tensors& in) {
     x = at::constant_pad_nd(x, both, 0);
     padding.assign(padding.size(), 0);
   }
-  return {at::convolution(x, in[1], bias(in), n.ints("stride"), padding, n.ints("dilation"),
-                          n.attr<bool>("transposed"), n.ints("output_padding"), n.attr<int64_t>("groups"))};
+  at::Tensor sum =
+      at::convolution(x, in[1], bias(in), n.ints("stride"), padding, n.ints("dilation"),
+                      n.attr<bool>("transposed"), n.ints("output_padding"), n.attr<int64_t>("groups"));
+  return {adds ? sum.add_(in[3]) : sum};
 }
 /// By cuDNN, where ATen would take that.
 bool conv_into(const Node& n, const Tensors& in, const at::Tensor& given) {

@@ -63,22 +63,24 @@ std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<co
   return m;
 }
 
-/// relu(conv + bias + added) of single pixels, each of which is a row.
-std::optional<Multiplication> of_pixels(std::span<const Strided> tensors) {
+/// conv + bias + added of single pixels, each of which is a row, or the relu of that.
+std::optional<Multiplication> of_pixels(const graph::Node& node, std::span<const Strided> tensors) {
   const auto with_channels_last = [](std::span<const int64_t> numbers) {
     return std::vector<int64_t>{numbers[0], numbers[2], numbers[3], numbers[1]};
   };
-  const Strided &x = tensors[0], &w = tensors[1], &bias = tensors[2], &result = tensors.back();
+  const Strided &x = tensors[0], &w = tensors[1], &bias = tensors[2], &added = tensors[3],
+                &result = tensors.back();
   const std::vector<int64_t> sizes[] = {
       with_channels_last(x.sizes), {w.sizes[1], w.sizes[0]}, with_channels_last(result.sizes)};
   const std::vector<int64_t> strides[] = {
       with_channels_last(x.strides), {w.strides[1], w.strides[0]}, with_channels_last(result.strides)};
   if (bias.sizes.size() != 1 || bias.strides[0] != 1 || bias.dtype != x.dtype) return std::nullopt;
+  if (!std::ranges::equal(added.strides, result.strides) || added.dtype != result.dtype) return std::nullopt;
   auto m = device::driver::multiplication_of({sizes[0], strides[0], x.dtype}, {sizes[1], strides[1], w.dtype},
                                              {sizes[2], strides[2], result.dtype});
   if (!m) return m;
   m->has_bias = m->is_added = true;
-  m->ending = device::driver::SumEnd::relu;
+  m->ending = node.has_attr("activation") ? device::driver::SumEnd::relu : device::driver::SumEnd::none;
   return m;
 }
 
@@ -90,8 +92,8 @@ std::optional<Multiplication> multiplication_of(const loops::Plan& plan, const l
   if (!device::find(on.kind)->multiplies()) return std::nullopt;
   std::vector<Strided> tensors;
   std::ranges::transform(step.buffers, std::back_inserter(tensors), lying);
-  const bool is_added = plan.buffers[static_cast<size_t>(step.buffers.back())].over >= 0;
-  auto m = is_added ? of_pixels(tensors) : in_usual_way(*step.node, tensors);
+  auto m = loops::multiplies_and_adds(*step.node) ? of_pixels(*step.node, tensors)
+                                                  : in_usual_way(*step.node, tensors);
   if (m) m->way = static_cast<int>(step.node->attr_or<int64_t>("way", 0));
   return m;
 }

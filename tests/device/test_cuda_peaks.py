@@ -94,6 +94,39 @@ def test_what_is_added_is_added_to(deterministic):
             torch.use_deterministic_algorithms(False)
 
 
+class Wider(nn.Module):
+    """A block that adds without an activation."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.wide, self.norm1 = nn.Conv2d(width, 2 * width, 1, bias=False), nn.BatchNorm2d(2 * width)
+        self.narrow, self.norm2 = nn.Conv2d(2 * width, width, 1, bias=False), nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        return x + self.norm2(self.narrow(F.hardswish(self.norm1(self.wide(x)))))
+
+
+@pytest.mark.parametrize("mode", [None, "reduce-overhead"])
+@pytest.mark.parametrize("width", [24, 64])
+def test_sums_are_the_librarys(width, mode):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(3, width, 3), *(Wider(width) for _ in range(3)), nn.Conv2d(width, 8, 3)).cuda()
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
+        norm.running_mean.normal_(std=0.1)
+        norm.running_var.uniform_(0.5, 1.5)
+    model.eval()
+    x = randn(8, 3, 40, 40)
+    with torch.no_grad():
+        exact = model.double()(x.double())
+        model, x = model.bfloat16(), x.bfloat16()
+        eager, fn = model(x), torchbolt.compile(model, mode=mode)
+        for _ in range(5):
+            got = fn(x)
+        check_near(got, eager, exact, "the result")
+        # Of each block there is the kernel of its activation, and none for its sum.
+        assert torchbolt.explain(model)(x).kernels <= 3 + 3
+
+
 def test_an_image_that_is_read_again_is_not_written_over():
     torch.manual_seed(0)
     model = Bottleneck(256).bfloat16().cuda().eval()

@@ -117,7 +117,7 @@ uint32_t alignment(CUdeviceptr at) {
   return 1U << (at == 0 ? kMost : std::min(std::countr_zero(at), kMost));
 }
 
-using Key = std::array<int64_t, 15>;
+using Key = std::array<int64_t, 16>;
 
 Key key_of(const Multiplication& m, const MatrixLibrary::Places& p, MatrixLibrary::Allowed allowed) {
   const int64_t flags = static_cast<int64_t>(m.operands) | static_cast<int64_t>(m.result_type) << 8 |
@@ -125,9 +125,22 @@ Key key_of(const Multiplication& m, const MatrixLibrary::Places& p, MatrixLibrar
                         int64_t{m.is_added} << 17 | int64_t{m.a.by_columns} << 18 |
                         int64_t{m.b.by_columns} << 19 | int64_t{m.result.by_columns} << 20 |
                         int64_t{allowed.short_float32} << 21;
-  return {m.rows,   m.columns,      m.inner,        m.batch,           m.a.step,
-          m.a.next, m.b.step,       m.b.next,       m.result.step,     m.result.next,
-          flags,    alignment(p.a), alignment(p.b), alignment(p.bias), alignment(p.result)};
+  return {m.rows,
+          m.columns,
+          m.inner,
+          m.batch,
+          m.a.step,
+          m.a.next,
+          m.b.step,
+          m.b.next,
+          m.result.step,
+          m.result.next,
+          flags,
+          alignment(p.a),
+          alignment(p.b),
+          alignment(p.bias),
+          alignment(p.added),
+          alignment(p.result)};
 }
 
 struct HashOfKey {
@@ -200,9 +213,9 @@ class Lt final : public MatrixLibrary {
         l.cublasLtMatmulDescSetAttribute(ready.description, kBiasPointer, &p.bias, sizeof(p.bias)) != kDone)
       return false;
     return l.cublasLtMatmul(handle_, ready.description, &kOne, at(p.b), ready.first, at(p.a), ready.second,
-                            ready.is_added ? &kOne : &kZero, at(p.result), ready.result, at(p.result),
-                            ready.result, &found->algorithm, at(scratch), found->scratch_bytes,
-                            stream) == kDone;
+                            ready.is_added ? &kOne : &kZero, at(ready.is_added ? p.added : p.result),
+                            ready.result, at(p.result), ready.result, &found->algorithm, at(scratch),
+                            found->scratch_bytes, stream) == kDone;
   }
 
  private:
@@ -256,7 +269,7 @@ class Lt final : public MatrixLibrary {
     prefer(kReductions, kExactReductions);
     prefer(kAlignmentA, alignment(p.b));
     prefer(kAlignmentB, alignment(p.a));
-    prefer(kAlignmentC, alignment(p.result));
+    prefer(kAlignmentC, alignment(m.is_added ? p.added : p.result));
     prefer(kAlignmentD, alignment(p.result));
     learn(*made, 1);
     if (made->ways.empty()) return nullptr;

@@ -18,7 +18,7 @@ namespace bolt::device::driver {
 class BOLT_API MatrixLibrary {
  public:
   struct Places {
-    CUdeviceptr a, b, bias, result;
+    CUdeviceptr a, b, bias, added, result;
   };
   /// What may be done to numbers on their way, and in which order sums are added up.
   struct Allowed {

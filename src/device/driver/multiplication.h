@@ -41,7 +41,7 @@ struct Multiplication {
   Matrix a, b, result;
   bool has_bias = false;  ///< [columns], of the operands' type, added to each row
   SumEnd ending = SumEnd::none;
-  bool is_added = false;  ///< to what lies in the result's place, before the ending
+  bool is_added = false;  ///< to what lies as the result does, perhaps in its place, before the ending
   int way = 0;            ///< which of those that the library names for it; 0: what it names first
 
   bool operator==(const Multiplication&) const = default;
