@@ -31,8 +31,13 @@ class Ending {
   bool run() {
     for (const auto& node : g_.nodes) {
       if (options_.rounds_as_eager && !node->outputs.empty() && is_half(node->out()->type.dtype)) continue;
-      if (node->op == Op::gelu) gelu(*node);
-      if (node->op == Op::relu) relu(*node);
+      if (node->op == Op::gelu && node->attr<std::string>("approximate") == "tanh") {
+        product(*node, "gelu_tanh");
+      } else if (node->op == Op::relu && !product(*node, "relu")) {
+        Terms terms;
+        add_terms(node->operands[0], node->out()->type, terms);
+        end_in(*node, terms);
+      }
     }
     // Of a sum of sums the whole one first.
     for (const auto& node : std::views::reverse(g_.nodes))
@@ -63,23 +68,16 @@ class Ending {
     return !call.has_attr("activation") && is_read_once(call.out()) && options_.ends_in(call, activation);
   }
 
-  void gelu(Node& node) {
-    if (node.attr<std::string>("approximate") != "tanh") return;
-    Node* product = node.operands[0]->def;
+  /// False: the activation stays.
+  bool product(Node& activation, const char* name) {
+    Node* product = activation.operands[0]->def;
     if (product && product->op == Op::reshape && is_read_once(product->out()))
       product = product->operands[0]->def;
-    if (!product || product->op != Op::linear || product->operands.size() != 3 ||
-        !ends_in(*product, Op::gelu))
-      return;
-    product->attrs["activation"] = std::string("gelu_tanh");
-    with_[node.out()] = node.operands[0];
-    gone_.push_back(&node);
-  }
-
-  void relu(Node& node) {
-    Terms terms;
-    add_terms(node.operands[0], node.out()->type, terms);
-    end_in(node, terms);
+    if (!product || product->op != Op::linear || !ends_in(*product, activation.op)) return false;
+    product->attrs["activation"] = std::string(name);
+    with_[activation.out()] = activation.operands[0];
+    gone_.push_back(&activation);
+    return true;
   }
 
   /// Of what kernels of our own alone read, they add up the terms on their way.

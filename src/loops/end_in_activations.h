@@ -4,6 +4,7 @@
 //
 //   %y = linear(%x, %w, %b)
 //   %z = gelu(%y) {approximate="tanh"}    ->    %z = linear(%x, %w, %b) {activation="gelu_tanh"}
+//   or relu(%y)                           ->                            {activation="relu"}
 //
 //   %y = conv(%x, %w)
 //   %s = add(%y, %b), add(%s, %r)         ->    %z = conv(%x, %w, %b, %r) {activation="relu"}

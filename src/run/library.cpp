@@ -76,7 +76,10 @@ optional<at::Tensor> bias(const Tensors& in) { return in.size() > 2 ? optional(i
 bool is_wide(const Node& n) { return n.attr_or<bool>("wide", false); }
 
 Tensors linear(const Node& n, const Tensors& in) {
-  if (n.has_attr("activation")) return {linear_gelu(in[0], in[1], in[2])};
+  if (n.has_attr("activation")) {
+    const bool is_relu = n.attr<std::string>("activation") == "relu";
+    return {is_relu ? at::linear(in[0], in[1], bias(in)).relu_() : linear_gelu(in[0], in[1], bias(in))};
+  }
   if (is_wide(n)) return {wide_product(in[0], in[1].t())};
   return {at::linear(in[0], in[1], bias(in))};
 }

@@ -6,6 +6,8 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/from_blob.h>
+#include <ATen/ops/gelu.h>
+#include <ATen/ops/linear.h>
 #include <ATen/ops/matmul.h>
 #include <ATen/ops/mm.h>
 #include <c10/util/accumulate.h>
@@ -36,6 +38,12 @@ std::vector<int64_t> with_width(const at::Tensor& x, int64_t width) {
   return sizes;
 }
 
+device::driver::SumEnd ending_of(const graph::Node& call) {
+  using device::driver::SumEnd;
+  if (!call.has_attr("activation")) return SumEnd::none;
+  return call.attr<std::string>("activation") == "relu" ? SumEnd::relu : SumEnd::gelu;
+}
+
 std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<const Strided> tensors) {
   using graph::Op;
   if (node.op != Op::linear && node.op != Op::linears && node.op != Op::matmul) return std::nullopt;
@@ -45,11 +53,12 @@ std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<co
   const std::vector<int64_t> sizes{w.sizes[1], w.sizes[0]}, strides{w.strides[1], w.strides[0]};
   if (node.op == Op::linear) {
     auto m = device::driver::multiplication_of(x, {sizes, strides, w.dtype}, result);
-    if (!m || operands == 2) return m;
+    if (!m) return m;
+    m->ending = ending_of(node);
+    if (operands == 2) return m;
     const Strided bias = tensors[2];
     if (bias.sizes.size() != 1 || bias.strides[0] != 1 || bias.dtype != x.dtype) return std::nullopt;
     m->has_bias = true;
-    m->ending = node.has_attr("activation") ? device::driver::SumEnd::gelu : device::driver::SumEnd::none;
     return m;
   }
   for (const Strided& other : tensors.subspan(2, operands - 2))
@@ -80,7 +89,7 @@ std::optional<Multiplication> of_pixels(const graph::Node& node, std::span<const
                                              {sizes[2], strides[2], result.dtype});
   if (!m) return m;
   m->has_bias = m->is_added = true;
-  m->ending = node.has_attr("activation") ? device::driver::SumEnd::relu : device::driver::SumEnd::none;
+  m->ending = ending_of(node);
   return m;
 }
 
@@ -140,8 +149,9 @@ at::Tensor products_of(const at::Tensor& x, const std::vector<at::Tensor>& weigh
   return out;
 }
 
-at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias) {
-  return at::_addmm_activation(bias, by_rows(x), weight.t(), 1, 1, true).view(with_width(x, weight.size(0)));
+at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias) {
+  if (!bias) return at::gelu(at::linear(x, weight), "tanh");
+  return at::_addmm_activation(*bias, by_rows(x), weight.t(), 1, 1, true).view(with_width(x, weight.size(0)));
 }
 
 }  // namespace bolt::run

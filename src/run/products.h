@@ -41,6 +41,6 @@ at::Tensor wide_product(const at::Tensor& a, const at::Tensor& b);
 at::Tensor joined(const std::vector<at::Tensor>& weights);
 
 /// gelu(x w^T + bias), by its approximation: what ends a product of cuBLAS's without a kernel of its own.
-at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& bias);
+at::Tensor linear_gelu(const at::Tensor& x, const at::Tensor& weight, const std::optional<at::Tensor>& bias);
 
 }  // namespace bolt::run

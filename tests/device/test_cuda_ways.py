@@ -134,6 +134,46 @@ def test_products_end_in_a_gelu(dtype, by_hand, rows):
         assert compiled(x)[0, 0].isnan().all() and torch.equal(compiled(x).isnan(), model(x).isnan())
 
 
+class Relu(nn.Module):
+    def __init__(self, bias=True):
+        super().__init__()
+        self.up, self.down = nn.Linear(64, 256, bias=bias), nn.Linear(256, 64)
+
+    def forward(self, x):
+        return self.down(self.up(x).relu())
+
+
+@pytest.mark.parametrize("dtype", HALVES)
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("rows", [(1, 1), (3, 7), (8, 512)])
+def test_products_end_in_a_relu(dtype, bias, rows):
+    model = Relu(bias).to("cuda", dtype)
+    model.made_of = (bias,)
+    x = torch.randn(*rows, 64, device="cuda", dtype=dtype)
+    assert 'activation="relu"' in check(model, x, torchbolt.compile(model))
+    compiled = torchbolt.compile(model)
+    x[0, 0, 0] = float("nan")
+    with torch.no_grad():
+        assert compiled(x)[0, 0].isnan().all() and torch.equal(compiled(x).isnan(), model(x).isnan())
+
+
+def test_a_relus_gradients_are_eagers():
+    torch.manual_seed(0)
+    model, x = Relu().to("cuda", torch.bfloat16), torch.randn(32, 64, device="cuda", dtype=torch.bfloat16)
+    compiled = torchbolt.compile(model)
+
+    def gradients(call, model, x):
+        return torch.autograd.grad(call(x).square().sum(), list(model.parameters()))
+
+    want = gradients(model, model, x)
+    wide = Relu().cuda().double()
+    wide.load_state_dict(model.state_dict())
+    exact = gradients(wide, wide, x.double())
+    for _ in range(3):
+        for got, eager, e in zip(gradients(compiled, model, x), want, exact, strict=True):
+            assert (got - e).abs().max() <= 2 * (eager - e).abs().max() + 1e-6
+
+
 SHAPES = [
     ((16, 12, 512, 64), (16, 12, 512, 64), False),
     ((1, 32, 128, 64), (1, 8, 128, 64), True),

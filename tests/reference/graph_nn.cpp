@@ -227,12 +227,14 @@ void matmul(ReferenceCall& c) {
 void linear(ReferenceCall& c) {
   const HostTensor &x = c.arg(0), &w = c.arg(1);
   int64_t inner = w.sizes[1], width = w.sizes[0], rows = width ? c.out.numel() / width : 0;
-  const bool gelu = c.node.has_attr("activation");
+  const std::string end = c.node.attr_or<std::string>("activation", "");
   for (int64_t r = 0; r < rows; ++r)
     for (int64_t j = 0; j < width; ++j) {
       double sum = c.in.size() > 2 ? c.arg(2).cells[j].real : 0;
       for (int64_t k = 0; k < inner; ++k) sum += x.cells[r * inner + k].real * w.cells[j * inner + k].real;
-      if (gelu) sum *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (sum + 0.044715 * sum * sum * sum)));
+      if (end == "relu") sum = sum < 0 ? 0 : sum;
+      if (end == "gelu_tanh")
+        sum *= 0.5 * (1 + std::tanh(std::sqrt(2 / M_PI) * (sum + 0.044715 * sum * sum * sum)));
       c.out.cells[r * width + j].real = sum;
     }
 }

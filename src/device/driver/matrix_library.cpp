@@ -40,7 +40,8 @@ constexpr int kCompute32 = 68, kComputeTf32 = 77;                               
 constexpr int kFloat32 = 0, kFloat16 = 2, kBfloat16 = 14;                         // cudaDataType
 constexpr int kTransposeA = 3, kTransposeB = 4, kEpilogue = 7, kBiasPointer = 8;  // of a description
 constexpr int kAsItIs = 0, kTransposed = 1;                                       // cublasOperation_t
-constexpr int kBiasEpilogue = 4, kReluBiasEpilogue = 6, kGeluBiasEpilogue = 36;
+constexpr int kNoEpilogue = 1, kReluEpilogue = 2, kBiasEpilogue = 4,
+              kGeluEpilogue = 32;               // bits, but the first
 constexpr int kBatchCount = 5, kBatchStep = 6;  // of a layout
 constexpr int kMostScratch = 1, kReductions = 3, kAlignmentA = 5, kAlignmentB = 6, kAlignmentC = 7,
               kAlignmentD = 8;  // of a preference
@@ -101,14 +102,14 @@ std::optional<int> type_of(DType t) {
   }
 }
 
-/// Of what has a bias.
-int epilogue_of(SumEnd ending) {
-  switch (ending) {
-    case SumEnd::none: return kBiasEpilogue;
-    case SumEnd::gelu: return kGeluBiasEpilogue;
-    case SumEnd::relu: return kReluBiasEpilogue;
+int epilogue_of(const Multiplication& m) {
+  const int bias = m.has_bias ? kBiasEpilogue : 0;
+  switch (m.ending) {
+    case SumEnd::none: return m.has_bias ? kBiasEpilogue : kNoEpilogue;
+    case SumEnd::gelu: return kGeluEpilogue | bias;
+    case SumEnd::relu: return kReluEpilogue | bias;
   }
-  return kBiasEpilogue;
+  return kNoEpilogue;
 }
 
 /// Of an address, as far as the library asks.
@@ -250,12 +251,10 @@ class Lt final : public MatrixLibrary {
       return l.cublasLtMatmulDescSetAttribute(made->description, attribute, &value, sizeof(value)) == kDone;
     };
     bool done = set(kTransposeA, m.b.by_columns ? kTransposed : kAsItIs) &&
-                set(kTransposeB, m.a.by_columns ? kTransposed : kAsItIs);
-    if (m.has_bias) {
-      done =
-          done && set(kEpilogue, epilogue_of(m.ending)) &&
-          l.cublasLtMatmulDescSetAttribute(made->description, kBiasPointer, &p.bias, sizeof(p.bias)) == kDone;
-    }
+                set(kTransposeB, m.a.by_columns ? kTransposed : kAsItIs) && set(kEpilogue, epilogue_of(m));
+    if (m.has_bias)
+      done = done && l.cublasLtMatmulDescSetAttribute(made->description, kBiasPointer, &p.bias,
+                                                      sizeof(p.bias)) == kDone;
     made->first = layout(*type, m.inner, m.columns, m.b, m.batch);
     made->second = layout(*type, m.rows, m.inner, m.a, m.batch);
     made->result = layout(*result_type, m.rows, m.columns, m.result, m.batch);
