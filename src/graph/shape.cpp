@@ -365,6 +365,15 @@ Sizes linear_by_each(const NodeInMaking& s) {
   return out;
 }
 
+Sizes linear_by_parts(const NodeInMaking& s) {
+  const Sizes &x = s.sizes(0), &w = s.sizes(1), &v = s.sizes(2);
+  BOLT_CHECK(!x.empty() && w.size() == 2 && v.size() == 2 && !differ(x.back(), w[1]) && !differ(w[1], v[1]),
+             "linear_of_parts of ", text(x), " by ", text(w), " and ", text(v));
+  Sizes out = x;
+  out.back() = w[0] + v[0];
+  return out;
+}
+
 Sizes joined(const NodeInMaking& s) {
   Sizes out = s.sizes(0);
   for (int i = 1; i < s.count(); ++i) {
@@ -463,6 +472,7 @@ Sizes own_sizes(const NodeInMaking& s) {
     case Op::matmul: return multiplied(s);
     case Op::linear: return linear_applied(s);
     case Op::linears: return linear_by_each(s);
+    case Op::linear_of_parts: return linear_by_parts(s);
     case Op::joined: return joined(s);
     case Op::conv: return convolved(s);
     case Op::sdpa: return attended(s);

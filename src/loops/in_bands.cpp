@@ -2,6 +2,7 @@
 #include "loops/in_bands.h"
 
 #include <algorithm>
+#include <array>
 #include <functional>
 #include <map>
 #include <optional>
@@ -159,7 +160,9 @@ class Bands {
   }
 
   bool is_large_product(const Step& s) {
-    if (s.kind != StepKind::Library || (s.node->op != Op::linear && s.node->op != Op::matmul)) return false;
+    constexpr std::array kProducts{Op::linear, Op::linear_of_parts, Op::matmul};
+    if (s.kind != StepKind::Library || std::ranges::find(kProducts, s.node->op) == kProducts.end())
+      return false;
     const int made = s.buffers.back();
     const graph::BandBytes bands = bands_on(s.device);
     return bands.most > 0 && bytes_of(buffer(made).type) >= kFewestBands * bands.least &&

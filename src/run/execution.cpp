@@ -108,9 +108,15 @@ bool multiplied(const Prepared& program, const PreparedStep& p, device::driver::
     memory.make_output(result);
   const device::DeviceInterface& driver =
       *program.devices[program.device_of_buffer[static_cast<size_t>(result)]].driver;
-  return driver.multiply(queue, product,
-                         {places[0], places[1], product.has_bias ? places[2] : nullptr,
-                          product.is_added ? places[3] : nullptr, memory.pointer(result)});
+  device::DeviceInterface::Places lying{places[0], places[1], product.has_bias ? places[2] : nullptr,
+                                        product.is_added ? places[3] : nullptr, memory.pointer(result)};
+  if (!driver.multiply(queue, product, lying)) return false;
+  if (p.step->node->op != graph::Op::linear_of_parts) return true;
+  lying.b = places[2];
+  lying.result = static_cast<char*>(lying.result) + product.columns * dtype_bytes(product.result_type);
+  product.columns = memory.shape(buffers[2]).sizes[0];
+  product.way = 0;
+  return driver.multiply(queue, product, lying);
 }
 
 /// Of the results of a call of ATen's, on devices that repeat what they did there. The user's operators may

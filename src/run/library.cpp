@@ -83,6 +83,9 @@ Tensors linear(const Node& n, const Tensors& in) {
   if (is_wide(n)) return {wide_product(in[0], in[1].t())};
   return {at::linear(in[0], in[1], bias(in))};
 }
+Tensors linear_of_parts(const Node&, const Tensors& in) {
+  return {at::cat({at::linear(in[0], in[1]), at::linear(in[0], in[2])}, -1)};
+}
 Tensors linears(const Node&, const Tensors& in) { return {products_of(in[0], {in.begin() + 1, in.end()})}; }
 Tensors join(const Node&, const Tensors& in) { return {joined(in)}; }
 Tensors matmul(const Node& n, const Tensors& in) {
@@ -214,14 +217,31 @@ Tensors as_strided(const Node& n, const Tensors& in) {
 }
 
 constexpr LibraryRow kTable[] = {
-    {Op::linear, linear},       {Op::linears, linears},           {Op::joined, join},
-    {Op::matmul, matmul},       {Op::conv, conv, conv_into},      {Op::sdpa, sdpa},
-    {Op::softmax, softmax},     {Op::log_softmax, log_softmax},   {Op::layer_norm, layer_norm},
-    {Op::rms_norm, rms_norm},   {Op::group_norm, group_norm},     {Op::batch_norm, batch_norm},
-    {Op::mean, mean},           {Op::logsumexp, logsumexp},       {Op::var, var},
-    {Op::max_pool, max_pool},   {Op::avg_pool, avg_pool},         {Op::adaptive_avg_pool, adaptive_avg_pool},
-    {Op::embedding, embedding}, {Op::transfer, transfer},         {Op::cat, cat},
-    {Op::gather, gather},       {Op::index_select, index_select}, {Op::as_strided, as_strided},
+    {Op::linear, linear},
+    {Op::linears, linears},
+    {Op::joined, join},
+    {Op::linear_of_parts, linear_of_parts},
+    {Op::matmul, matmul},
+    {Op::conv, conv, conv_into},
+    {Op::sdpa, sdpa},
+    {Op::softmax, softmax},
+    {Op::log_softmax, log_softmax},
+    {Op::layer_norm, layer_norm},
+    {Op::rms_norm, rms_norm},
+    {Op::group_norm, group_norm},
+    {Op::batch_norm, batch_norm},
+    {Op::mean, mean},
+    {Op::logsumexp, logsumexp},
+    {Op::var, var},
+    {Op::max_pool, max_pool},
+    {Op::avg_pool, avg_pool},
+    {Op::adaptive_avg_pool, adaptive_avg_pool},
+    {Op::embedding, embedding},
+    {Op::transfer, transfer},
+    {Op::cat, cat},
+    {Op::gather, gather},
+    {Op::index_select, index_select},
+    {Op::as_strided, as_strided},
 };
 
 /// `t`, or a copy of it, with its dimensions in this order of memory.

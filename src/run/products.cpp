@@ -46,11 +46,21 @@ device::driver::SumEnd ending_of(const graph::Node& call) {
 
 std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<const Strided> tensors) {
   using graph::Op;
-  if (node.op != Op::linear && node.op != Op::linears && node.op != Op::matmul) return std::nullopt;
+  if (node.op != Op::linear && node.op != Op::linears && node.op != Op::linear_of_parts &&
+      node.op != Op::matmul)
+    return std::nullopt;
   const size_t operands = tensors.size() - 1;
   Strided x = tensors[0], w = tensors[1], result = tensors[operands];
   if (node.op == Op::matmul) return device::driver::multiplication_of(x, w, result);
   const std::vector<int64_t> sizes{w.sizes[1], w.sizes[0]}, strides{w.strides[1], w.strides[0]};
+  if (node.op == Op::linear_of_parts) {  // by the first part; by_other_part
+    if (!std::ranges::equal(tensors[2].strides, w.strides) || tensors[2].dtype != w.dtype)
+      return std::nullopt;
+    std::vector<int64_t> first(result.sizes.begin(), result.sizes.end());
+    first.back() = w.sizes[0];
+    return device::driver::multiplication_of(x, {sizes, strides, w.dtype},
+                                             {first, result.strides, result.dtype});
+  }
   if (node.op == Op::linear) {
     auto m = device::driver::multiplication_of(x, {sizes, strides, w.dtype}, result);
     if (!m) return m;

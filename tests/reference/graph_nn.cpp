@@ -253,6 +253,19 @@ void linears(ReferenceCall& c) {
       }
 }
 
+void linear_of_parts(ReferenceCall& c) {
+  const HostTensor &x = c.arg(0), &w = c.arg(1), &v = c.arg(2);
+  const int64_t inner = x.sizes.back(), width = c.out.sizes.back(), first = w.sizes[0];
+  for (int64_t n = 0; n < c.out.numel(); ++n) {
+    const int64_t r = n / width, j = n % width;
+    double sum = 0;
+    for (int64_t k = 0; k < inner; ++k)
+      sum += x.cells[r * inner + k].real *
+             (j < first ? w.cells[j * inner + k] : v.cells[(j - first) * inner + k]).real;
+    c.out.cells[n].real = sum;
+  }
+}
+
 void joined(ReferenceCall& c) {
   c.out.cells.clear();
   for (const HostTensor* part : c.in)
@@ -387,6 +400,7 @@ void contraction(ReferenceCall& c) {
     case Op::matmul: return matmul(c);
     case Op::linear: return linear(c);
     case Op::linears: return linears(c);
+    case Op::linear_of_parts: return linear_of_parts(c);
     case Op::joined: return joined(c);
     case Op::conv: return conv(c);
     case Op::sdpa: return attention(c);

@@ -3,6 +3,8 @@
 //
 //   linear(x, w[50257, 768])          -> slice(linear(x, pad(w)[50264, 768]), 0..50257)
 //   matmul(permute(g[M, 50257]), h)   -> slice(matmul(permute(pad(g)[M, 50264]), h), 0..50257)
+//   linear(x, w[50257, 768]), of much memory
+//     -> slice(linear_of_parts(x, slice(w, 0..50256), pad(slice(w, 50256..50257))[8, 768]), 0..50257)
 //
 // On CUDA the library's kernels for half precision need rows that begin at multiples of 16 bytes, in both
 // operands and in the result. A vocabulary of 50,257 gives it rows that do not, and it takes kernels at a
@@ -82,6 +84,7 @@ class Padding {
   Padding(Graph& g, Padded& made) : g_(g), made_(made) {}
 
   Value* of(Node* node, const MatrixProduct& p) {
+    if (is_large_head(*node, p)) return lying_as(by_parts(node, p), node->out());
     const int64_t m = is_transposed(p.left) ? aligned_row(p.m) : p.m, k = aligned_row(p.k),
                   n = aligned_row(p.n);
     const Maker maker(g_, node);
@@ -98,6 +101,26 @@ class Padding {
 
  private:
   using Pair = std::vector<int64_t>;
+
+  /// Are there weights of which the rows that are a multiple alone are read where they lie?
+  static bool is_large_head(const Node& node, const MatrixProduct& p) {
+    constexpr int64_t kLarge = 32 << 20;
+    return p.linear && node.operands.size() == 2 && node.attrs.empty() && p.k % kAlignedElements == 0 &&
+           p.n % kAlignedElements != 0 && !is_transposed(p.left) && !is_transposed(p.right) &&
+           p.n * p.k * dtype_bytes(p.right->type.dtype) >= kLarge;
+  }
+
+  /// The last rows are padded, and a product of their own, which takes little longer than none.
+  Value* by_parts(Node* node, const MatrixProduct& p) {
+    const Maker maker(g_, node);
+    const int64_t whole = p.n - p.n % kAlignedElements;
+    Value* last = maker.make(
+        Op::slice, {p.right},
+        {{"dim", int64_t{0}}, {"start", Syms{whole}}, {"length", Syms{p.n - whole}}, {"step", int64_t{1}}});
+    Value* product = maker.make(Op::linear_of_parts, {p.left, cut(maker, p.right, 0, whole),
+                                                      padded(maker, last, {aligned_row(p.n) - p.n, 0})});
+    return cut(maker, product, product->type.rank() - 1, p.n);
+  }
 
   /// `v` with so many zeros behind its last dimensions. Of a transposed matrix what lies in memory is padded.
   Value* padded(const Maker& maker, Value* v, const std::vector<int64_t>& more) {
