@@ -12,7 +12,8 @@
 //               the gradients that were given, as long as somebody has them.
 //
 // Within torch.func's transforms autograd sees what a tensor wraps, which takes no node from us: such a pass
-// is given a run of its own, that begins in the caller's graph, and no ways.
+// is given a run of its own, that begins in the caller's graph, and no ways. The run itself is made beside
+// them, since passes within others share it.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>

@@ -14,6 +14,7 @@
 #include <iterator>
 #include <utility>
 
+#include "guard/transforms.h"
 #include "run/trained.h"
 
 namespace bolt::run {
@@ -359,7 +360,7 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, bool last, con
 /// By edge; or, of an inner result that is `asked` for (a tangent), what comes to it through others.
 variable_list TrainedCall::differentiate(const variable_list& tangents, const std::vector<bool>& seen,
                                          int asked) {
-  const bool begins_there = std::ranges::any_of(tangents, is_of_transform);
+  const bool begins_there = guard::transform_levels() > 0 || std::ranges::any_of(tangents, is_of_transform);
   const SecondRun& again = second_run(tangents, seen, begins_there);
   const auto ways = begins_there ? std::vector<SecondRun::Way>() : ways_from(again);
   if (asked < 0) return again.differentiate(again.from, tangents, ways);
@@ -401,6 +402,9 @@ SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vec
     inputs_.demand(next, needed);
     return known->second;
   }
+  // Transforms under way would wrap what it makes, for themselves alone.
+  const c10::impl::ExcludeDispatchKeyGuard apart_from_transforms(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
   Tensors inputs = inputs_.find(next, needed);
   std::optional<record::GeneratorStates> now;
   if (inputs_.drawn()) now = region_->attempt_.states(generators_);
