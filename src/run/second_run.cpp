@@ -3,6 +3,7 @@
 
 #include <ATen/LegacyBatchedTensorImpl.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/alias.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -14,6 +15,7 @@
 #include <utility>
 
 #include "autograd/node_ptr.h"
+#include "guard/transforms.h"
 
 namespace bolt::run {
 
@@ -25,8 +27,11 @@ namespace variables = torch::autograd::impl;
 namespace {
 
 using Ways = std::vector<SecondRun::Way>;
+using There = SecondRun::There;
+using FindThere = SecondRun::FindThere;
 
-variable_list followed_gradients(const Tensors& of, const Tensors& to, const variable_list& with, Ways ways);
+variable_list followed_gradients(const Tensors& of, const Tensors& to, const variable_list& with, Ways ways,
+                                 FindThere there);
 
 /// Before a result's operator: a pass that captures what comes to the result leaves the rest to the caller's.
 class EndsWhereCaptured final : public torch::autograd::FunctionPreHook {
@@ -53,7 +58,9 @@ class EndsWhereCaptured final : public torch::autograd::FunctionPreHook {
 /// through the same ones within, which are therefore kept until nobody holds them.
 class GradientsNode final : public Node {
  public:
-  GradientsNode(Tensors given, Ways ways) : given_(std::move(given)), ways_(std::move(ways)) {
+  /// `there`: they for no tangents, and the ways.
+  GradientsNode(Tensors given, Ways ways, FindThere there)
+      : given_(std::move(given)), ways_(std::move(ways)), there_(std::move(there)) {
     torch::autograd::edge_list next;
     for (const SecondRun::Way& way : ways_) next.push_back(way.to);
     set_next_edges(std::move(next));
@@ -64,6 +71,7 @@ class GradientsNode final : public Node {
     const std::lock_guard lock(mutex_);
     given_.clear();
     ways_.clear();
+    there_ = nullptr;
   }
 
  private:
@@ -72,21 +80,51 @@ class GradientsNode final : public Node {
     TORCH_CHECK(!given_.empty(), torch::autograd::ERR_BACKWARD_TWICE);
     Tensors of, to;
     variable_list with;
+    std::vector<size_t> places;
     for (size_t i = 0; i < tangents.size(); ++i)
-      if (tangents[i].defined()) of.push_back(given_[i]), with.push_back(std::move(tangents[i]));
+      if (tangents[i].defined())
+        of.push_back(given_[i]), with.push_back(std::move(tangents[i])), places.push_back(i);
     for (const SecondRun::Way& way : ways_) to.push_back(way.from);
     if (of.empty()) return variable_list(to.size());
-    return followed_gradients(of, to, with, ways_);
+    const auto there = [again = there_, places](const variable_list& tangents) {
+      There made = again({});
+      return There{gradients_there(made, places, tangents), std::move(made.from)};
+    };
+    if (c10::GradMode::is_enabled() && begins_there(with)) return there(with).gradients;
+    return followed_gradients(of, to, with, ways_, there);
+  }
+
+  /// Of some of the gradients that were made there, by way.
+  static variable_list gradients_there(const There& made, const std::vector<size_t>& places,
+                                       const variable_list& tangents) {
+    Tensors of, to;
+    variable_list with;
+    std::vector<size_t> by_way;
+    for (size_t i = 0; i < places.size(); ++i)
+      if (const at::Tensor& t = made.gradients[places[i]]; t.defined() && t.requires_grad())
+        of.push_back(t), with.push_back(tangents[i]);
+    for (size_t i = 0; i < made.from.size(); ++i)
+      if (made.from[i].defined() && made.from[i].requires_grad())
+        to.push_back(made.from[i]), by_way.push_back(i);
+    variable_list all(made.from.size());
+    if (of.empty() || to.empty()) return all;
+    variable_list found = torch::autograd::grad(of, to, with, true, true, true);
+    for (size_t i = 0; i < by_way.size(); ++i) all[by_way[i]] = std::move(found[i]);
+    return all;
   }
 
   Tensors given_;
   Ways ways_;
+  FindThere there_;
 };
 
-/// What of the ways the gradients are made of.
-Ways ways_behind(const Tensors& gradients, const Ways& ways) {
+/// The ways that the gradients are made of.
+std::vector<size_t> ways_behind(const Tensors& gradients, const Ways& ways) {
   std::unordered_set<const Node*> ends, known;
-  for (const SecondRun::Way& way : ways) ends.insert(variables::gradient_edge(way.from).function.get());
+  const auto end_of = [](const SecondRun::Way& way) {
+    return way.from.defined() ? variables::gradient_edge(way.from).function.get() : nullptr;
+  };
+  for (const SecondRun::Way& way : ways) ends.insert(end_of(way));
   std::vector<const Node*> left;
   for (const at::Tensor& t : gradients) left.push_back(variables::gradient_edge(t).function.get());
   while (!left.empty()) {
@@ -95,9 +133,9 @@ Ways ways_behind(const Tensors& gradients, const Ways& ways) {
     if (!node || !known.insert(node).second || ends.contains(node)) continue;
     for (const Edge& edge : node->next_edges()) left.push_back(edge.function.get());
   }
-  Ways behind;
-  for (const SecondRun::Way& way : ways)
-    if (known.contains(variables::gradient_edge(way.from).function.get())) behind.push_back(way);
+  std::vector<size_t> behind;
+  for (size_t i = 0; i < ways.size(); ++i)
+    if (known.contains(end_of(ways[i]))) behind.push_back(i);
   return behind;
 }
 
@@ -113,11 +151,29 @@ at::Tensor with_seen(const at::Tensor& t, at::Tensor seen) {
   return batched ? at::makeBatched(std::move(seen), at::BatchDims(dims.begin(), dims.end())) : seen;
 }
 
+/// Some of the gradients and ways that are found there. `tangents`: of those that are followed each begins a
+/// way of its own, behind the others.
+There chosen_there(const FindThere& there, variable_list tangents, const std::vector<size_t>& gradients,
+                   const std::vector<size_t>& ways) {
+  const auto apart = apart_from_transforms();
+  const at::AutoGradMode followed(true);
+  Tensors own;
+  for (at::Tensor& t : tangents) {
+    if (!seen_of(t).requires_grad()) continue;
+    own.push_back(at::alias(seen_of(t)));
+    t = with_seen(t, own.back());
+  }
+  There all = there(tangents), chosen;
+  all.from.insert(all.from.end(), own.begin(), own.end());
+  for (size_t i : gradients) chosen.gradients.push_back(seen_of(all.gradients[i]));
+  for (size_t i : ways) chosen.from.push_back(all.from[i]);
+  return chosen;
+}
+
 /// Of `of` with respect to `to`, within a run, for tangents of the caller's: gradients of the caller's.
-variable_list followed_gradients(const Tensors& of, const Tensors& to, const variable_list& with, Ways ways) {
+variable_list followed_gradients(const Tensors& of, const Tensors& to, const variable_list& with, Ways ways,
+                                 FindThere there) {
   if (!c10::GradMode::is_enabled()) return torch::autograd::grad(of, to, with, true, false, true);
-  TORCH_CHECK_NOT_IMPLEMENTED(std::ranges::none_of(with, is_of_transform),
-                              "torchbolt: third derivatives of a compiled function under torch.func.vmap");
   Tensors within;
   for (const at::Tensor& t : with) {
     const at::Tensor& seen = seen_of(t);
@@ -142,7 +198,13 @@ variable_list followed_gradients(const Tensors& of, const Tensors& to, const var
     places.push_back(i);
   }
   if (given.empty()) return found;
-  const auto node = autograd::make_node<GradientsNode>(given, ways_behind(given, ways));
+  const std::vector<size_t> behind = ways_behind(given, ways);
+  Ways led_to;
+  for (size_t i : behind) led_to.push_back(ways[i]);
+  const auto again = [there = std::move(there), with, places, behind](const variable_list&) {
+    return chosen_there(there, with, places, behind);
+  };
+  const auto node = autograd::make_node<GradientsNode>(given, std::move(led_to), again);
   for (size_t i : places) {
     at::Tensor tied = seen_of(found[i]).detach();
     torch::autograd::set_history(tied, node);
@@ -153,9 +215,24 @@ variable_list followed_gradients(const Tensors& of, const Tensors& to, const var
 
 }  // namespace
 
-bool is_of_transform(const at::Tensor& t) {
-  return t.defined() && t.key_set().has_any(c10::DispatchKeySet(
-                            {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper}));
+bool begins_there(const variable_list& tangents) {
+  constexpr c10::DispatchKeySet kOfTransforms(
+      {c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::FuncTorchGradWrapper});
+  return guard::transform_levels() > 0 || std::ranges::any_of(tangents, [&](const at::Tensor& t) {
+           return t.defined() && t.key_set().has_any(kOfTransforms);
+         });
+}
+
+c10::impl::ExcludeDispatchKeyGuard apart_from_transforms() {
+  return c10::impl::ExcludeDispatchKeyGuard(c10::DispatchKeySet(
+      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
+}
+
+Tensors SecondRun::begins() const {
+  Tensors all = from;
+  all.insert(all.end(), results.begin(), results.end());
+  all.insert(all.end(), inner.begin(), inner.end());
+  return all;
 }
 
 void SecondRun::end_at_results() const {
@@ -167,10 +244,11 @@ void SecondRun::end_at_results() const {
 }
 
 variable_list SecondRun::differentiate(const Tensors& with_respect_to, const variable_list& tangents,
-                                       const Ways& ways) const {
+                                       const Ways& ways, const FindThere& there) const {
   Tensors to, of, with;
-  for (const at::Tensor& t : with_respect_to)
-    if (t.defined()) to.push_back(t);
+  std::vector<size_t> asked, given;
+  for (size_t i = 0; i < with_respect_to.size(); ++i)
+    if (with_respect_to[i].defined()) to.push_back(with_respect_to[i]), asked.push_back(i);
   for (size_t i = 0; i < tangents.size(); ++i) {
     if (!tangents[i].defined()) continue;
     const bool as_given = tangents[i].sizes() == results[i].sizes();
@@ -179,14 +257,21 @@ variable_list SecondRun::differentiate(const Tensors& with_respect_to, const var
         "torchbolt: gradients of gradients of a result that shows a part of what an operator made within");
     of.push_back(results[i]);
     with.push_back(as_given ? tangents[i] : tangents[i].reshape(results[i].sizes()));
+    given.push_back(i);
   }
   variable_list all(with_respect_to.size());
   if (of.empty() || to.empty()) return all;
-  variable_list found = ways.empty() ? torch::autograd::grad(of, to, with, true, true, true)
-                                     : followed_gradients(of, to, with, ways);
-  auto next = found.begin();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (with_respect_to[i].defined()) all[i] = std::move(*next++);
+  const auto of_these = [there, asked, given, count = tangents.size()](const variable_list& these) {
+    variable_list tangents(count);
+    for (size_t i = 0; i < given.size(); ++i) tangents[given[i]] = these[i];
+    There made = there(tangents);
+    variable_list chosen;
+    for (size_t i : asked) chosen.push_back(std::move(made.gradients[i]));
+    return There{std::move(chosen), std::move(made.from)};
+  };
+  variable_list found = there ? followed_gradients(of, to, with, ways, of_these)
+                              : torch::autograd::grad(of, to, with, true, true, true);
+  for (size_t i = 0; i < asked.size(); ++i) all[asked[i]] = std::move(found[i]);
   return all;
 }
 

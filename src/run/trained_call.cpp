@@ -14,7 +14,6 @@
 #include <iterator>
 #include <utility>
 
-#include "guard/transforms.h"
 #include "run/trained.h"
 
 namespace bolt::run {
@@ -300,6 +299,7 @@ void TrainedCall::release() {
 void TrainedCall::release_runs() {
   inputs_.release();
   again_.clear();
+  next_.clear();
 }
 
 void TrainedCall::demand_held(size_t tangent) const {
@@ -360,26 +360,34 @@ Tensors TrainedCall::unpack_saved(const std::vector<bool>& given, bool last, con
 /// By edge; or, of an inner result that is `asked` for (a tangent), what comes to it through others.
 variable_list TrainedCall::differentiate(const variable_list& tangents, const std::vector<bool>& seen,
                                          int asked) {
-  const bool begins_there = guard::transform_levels() > 0 || std::ranges::any_of(tangents, is_of_transform);
-  const SecondRun& again = second_run(tangents, seen, begins_there);
-  const auto ways = begins_there ? std::vector<SecondRun::Way>() : ways_from(again);
-  if (asked < 0) return again.differentiate(again.from, tangents, ways);
-  const int inner = region_->links_.inner[asked];
-  return again.differentiate({again.inner[inner]}, tangents, ways);
+  const auto to = [this, asked](const SecondRun& run) {
+    return asked < 0 ? run.from : Tensors{run.inner[region_->links_.inner[asked]]};
+  };
+  if (begins_there(tangents)) {
+    const SecondRun& again = second_run(tangents, seen, true);
+    return again.differentiate(to(again), tangents, {}, nullptr);
+  }
+  const auto there = [call = shared_from_this(), seen, to](const variable_list& these) {
+    const std::lock_guard lock(call->mutex_);
+    const SecondRun& again = call->second_run(these, seen, true);
+    return SecondRun::There{again.differentiate(to(again), these, {}, nullptr), again.begins()};
+  };
+  const SecondRun& again = second_run(tangents, seen, false);
+  return again.differentiate(to(again), tangents, ways_from(again), there);
 }
 
-/// Of what its passes give to the caller's graph.
+/// Of what its passes give to the caller's graph: by what the run begins with.
 std::vector<SecondRun::Way> TrainedCall::ways_from(const SecondRun& again) const {
   std::vector<SecondRun::Way> ways;
   const auto add = [&](const at::Tensor& from, const Edge& to) {
-    if (!from.defined() || !from.requires_grad() || !to.is_valid()) return;
-    if (to.function->input_metadata(to.input_nr).is_same_shape(from)) ways.push_back({from, to});
+    const bool is_way = from.defined() && from.requires_grad() && to.is_valid() &&
+                        to.function->input_metadata(to.input_nr).is_same_shape(from);
+    ways.push_back(is_way ? SecondRun::Way{from, to} : SecondRun::Way());
   };
-  const edge_list next = edges();
-  for (size_t k = 0; k < next.size(); ++k) add(again.from[k], next[k]);
+  for (size_t k = 0; k < next_.size(); ++k) add(again.from[k], next_[k]);
   const std::lock_guard lock(nodes_mutex_);
   for (size_t k = 0; k < gone_.size(); ++k)
-    if (!again.results[k].is_leaf()) add(again.results[k], edge_to_result(k));
+    add(again.results[k].is_leaf() ? at::Tensor() : again.results[k], edge_to_result(k));
   for (size_t i = 0; i < again.inner.size(); ++i)
     add(again.inner[i], edge_to_result(region_->p_.inner[i].tangent));
   return ways;
@@ -394,18 +402,16 @@ Edge TrainedCall::edge_to_result(size_t tangent) const {
 
 /// The run is made again once, for all passes: as in eager, they go through the nodes of one run.
 SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vector<bool>& seen,
-                                   bool begins_there) {
+                                   bool in_callers) {
   TORCH_CHECK(!inputs_.are_released(), torch::autograd::ERR_BACKWARD_TWICE);
   const std::vector<bool> needed = region_->links_.inputs_behind(tangents);
-  const edge_list next = edges();
-  if (const auto known = again_.find({seen, begins_there}); known != again_.end()) {
-    inputs_.demand(next, needed);
+  if (next_.empty()) next_ = edges();
+  if (const auto known = again_.find({seen, in_callers}); known != again_.end()) {
+    inputs_.demand(next_, needed);
     return known->second;
   }
-  // Transforms under way would wrap what it makes, for themselves alone.
-  const c10::impl::ExcludeDispatchKeyGuard apart_from_transforms(c10::DispatchKeySet(
-      {c10::DispatchKey::FuncTorchDynamicLayerFrontMode, c10::DispatchKey::FuncTorchDynamicLayerBackMode}));
-  Tensors inputs = inputs_.find(next, needed);
+  const auto apart = apart_from_transforms();
+  Tensors inputs = inputs_.find(next_, needed);
   std::optional<record::GeneratorStates> now;
   if (inputs_.drawn()) now = region_->attempt_.states(generators_);
   const auto put_back = c10::make_scope_exit([&] {
@@ -419,8 +425,8 @@ SecondRun& TrainedCall::second_run(const variable_list& tangents, const std::vec
       if (seen[k]) parted[k] = edge_to_result(k);
   }
   region_->twice_.note();
-  SecondRun again = region_->run_again(std::move(inputs), values_, generators_, next, parted, begins_there);
-  return again_.emplace(std::pair(seen, begins_there), std::move(again)).first->second;
+  SecondRun again = region_->run_again(std::move(inputs), values_, generators_, next_, parted, in_callers);
+  return again_.emplace(std::pair(seen, in_callers), std::move(again)).first->second;
 }
 
 /// By edge; none where nothing leads any more.

@@ -111,7 +111,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   torch::autograd::variable_list differentiate(const torch::autograd::variable_list& tangents,
                                                const std::vector<bool>& seen, int asked);
   SecondRun& second_run(const torch::autograd::variable_list& tangents, const std::vector<bool>& seen,
-                        bool begins_there);
+                        bool in_callers);
   std::vector<SecondRun::Way> ways_from(const SecondRun& again) const;
   torch::autograd::Edge edge_to_result(size_t tangent) const;
   void demand_held(size_t tangent) const;
@@ -131,6 +131,7 @@ class TrainedCall : public std::enable_shared_from_this<TrainedCall> {
   /// Those that passes have asked for, by the inner results (tangents) that somebody looked at, and whether
   /// the run begins in the caller's graph.
   std::map<std::pair<std::vector<bool>, bool>, SecondRun> again_;
+  torch::autograd::edge_list next_;  ///< of those, by edge: gradients keep them that outlive the nodes
   record::CallGenerators generators_;
   std::vector<int64_t> values_;                   ///< of the region's symbols
   std::shared_ptr<const TrainedSizes::Set> set_;  ///< what they mean; null: no size differs

@@ -34,6 +34,21 @@ def first(fn, leaf):
     return fn(leaf)
 
 
+def second(fn, leaf):
+    return torch.autograd.grad(fn(leaf).sum(), leaf, create_graph=True)[0]
+
+
+def third(fn, leaf):
+    slopes = second(fn, leaf)
+    return torch.autograd.grad(slopes, leaf, slopes.square() * leaf, create_graph=True)[0]
+
+
+def of_two_results(fn, leaf):
+    """One is made of the other, which formulas have saved."""
+    inner, outer = fn(leaf)
+    return torch.autograd.grad(outer.sum() + inner.square().sum(), leaf, create_graph=True)[0]
+
+
 def gained(fn, leaf, uses, of, history):
     """What comes of passes over `of(fn, leaf)`, one use after another, and the gradients of that."""
     out = of(fn, leaf)
@@ -50,11 +65,15 @@ def gained(fn, leaf, uses, of, history):
     return seen
 
 
-def compare(uses, of, history):
-    fn = torchbolt.compile(cube)
+def in_two(x):
+    return (y := x.sigmoid()), (y * y).tanh() * x
+
+
+def compare(uses, of, history, run=cube):
+    fn = torchbolt.compile(run)
     for _ in range(3):
         x = torch.randn(6)
-        got, want = (gained(f, x.clone().requires_grad_(), uses, of, history) for f in (fn, cube))
+        got, want = (gained(f, x.clone().requires_grad_(), uses, of, history) for f in (fn, run))
         assert [g.requires_grad for g in got] == [w.requires_grad for w in want]
         torch.testing.assert_close(got, want)
 
@@ -69,3 +88,14 @@ def test_one_transform_after_another(use):
     """They share the run that is made for gradients of gradients, and nothing of each other."""
     for other in USES:
         compare([use, other], first, True)
+
+
+@pytest.mark.parametrize("of", [second, third])
+@pytest.mark.parametrize("use", USES)
+def test_passes_over_gradients_that_have_a_history(use, of):
+    compare([use, "plain", use], of, True)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_passes_over_gradients_of_two_results(use):
+    compare([use, "plain"], of_two_results, True, in_two)
