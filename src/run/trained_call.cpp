@@ -295,8 +295,10 @@ void TrainedCall::release() {
   if (is_over(std::vector<bool>(gone_.size()))) release_runs();
 }
 
-/// Gradients of gradients need them all, whatever they are of.
+/// Gradients of gradients need them all, whatever they are of. Where nothing is saved eager has nothing to
+/// let go of either.
 void TrainedCall::release_runs() {
+  if (std::ranges::find(region_->links_.reads_saved, true) == region_->links_.reads_saved.end()) return;
   inputs_.release();
   again_.clear();
   next_.clear();

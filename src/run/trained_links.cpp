@@ -155,6 +155,8 @@ void TrainedLinks::find_readers_of_saved() {
   if (!p_.backward) return;
   const Tape& tape = p_.backward_tape();
   std::vector<std::vector<bool>> from(tape.tensors.size());  // tangents that lead to a tensor
+  std::vector<bool> of_saved(tape.tensors.size());           // made of what is saved alone
+  for (size_t s = 0; s < p_.saved.size(); ++s) of_saved[tape.inputs[s]] = true;
   for (size_t k = 0; k < count; ++k) {
     auto& itself = from[tape.inputs[p_.saved.size() + k]];
     itself.assign(count, false);
@@ -164,12 +166,15 @@ void TrainedLinks::find_readers_of_saved() {
     std::vector<bool> all(count);
     bool saved = false;
     for_each_tensor(entry.args, [&](TensorId id) {
-      saved |= from[id].empty();
+      saved = saved || of_saved[id];
       unite(all, from[id]);
     });
-    if (std::ranges::find(all, true) == all.end()) continue;  // it makes again what was not saved
-    if (saved) unite(reads_saved, all);
-    auto lead = [&](TensorId id) { from[id] = all; };
+    const bool makes_again = std::ranges::find(all, true) == all.end();  // what was not saved, or nothing
+    if (saved && !makes_again) unite(reads_saved, all);
+    auto lead = [&](TensorId id) {
+      of_saved[id] = saved && makes_again;
+      if (!makes_again) from[id] = all;
+    };
     for_each_tensor(entry.results, lead);
     for_each_written(entry, lead);
   }

@@ -105,6 +105,24 @@ def test_retain_graph_and_a_second_pass():
     check()
 
 
+@pytest.mark.parametrize(
+    "run",
+    [lambda x, y: torch.cat([x, y], -1), lambda x, y: x.tril() - y, lambda x, y: x.lerp(y, 0.25).unbind(0)[0]],
+    ids=["cat", "tril", "a row"],
+)
+def test_passes_come_again_where_nothing_is_saved(run):
+    fast, check = compiled_whole(run)
+    x, y = leaf(4, 6), leaf(4, 6)
+    for _ in range(4):
+        out = fast(x, y).sum()
+        first = torch.autograd.grad(out, (x, y))
+        torch.testing.assert_close(torch.autograd.grad(out, (x, y)), first)
+        followed = torch.autograd.grad(out, (x, y), torch.tensor(2.0, requires_grad=True), create_graph=True)
+        assert all(g.requires_grad for g in followed)
+        torch.testing.assert_close(followed, tuple(2 * g for g in first))
+    check()
+
+
 def test_gradients_accumulate():
     fast, check = compiled_whole(mlp)
     at = operands()
