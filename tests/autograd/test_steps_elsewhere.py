@@ -80,3 +80,20 @@ def test_a_penalty_on_gradients_for_cuda_is_the_processors():
     operations = [re.findall(r" = (\w+)\(", text) for text in (here, there)]
     assert sorted(operations[0]) == sorted(operations[1])
     assert "__global__" in _C._opt(moved(tape), ["--passes=standard", "--emit=cuda", "-"])[0]
+
+
+@pytest.mark.parametrize("dims", [(2, 3, 4, 5, 8), (3, 5, 8)], ids=["windows", "without heads"])
+def test_attention_for_cuda_has_four_dimensions(dims):
+    """There ATen has formulas of fused kernels for these alone. The processor's own kernels take any."""
+
+    def step(q, k, v, mask):
+        out = F.scaled_dot_product_attention(q, k, v, mask)
+        return list(GRADIENTS([out], [torch.ones_like(out)], [q, k, v], False, True))
+
+    operands = [nn.Parameter(torch.randn(dims)) for _ in range(3)]
+    tape = _C._record_tape(step, (*operands, torch.randn(*dims[:-1], dims[-2])), operands)
+    here, there = (_C._opt(text, ["--emit=graph", "-"])[0] for text in (tape, moved(tape)))
+    joined = {5: "[6, 4, 5, 5]", 3: "[3, 1, 5, 5]"}[len(dims)]
+    scores = {5: "[2, 3, 4, 5, 5]", 3: "[3, 5, 5]"}[len(dims)]
+    assert f"f32{joined} cuda:0 = mul(" in there and f"f32{scores} cuda:0 = mul(" not in there
+    assert f"f32{joined} = mul(" not in here

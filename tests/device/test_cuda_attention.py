@@ -59,6 +59,35 @@ def test_sequences_without_heads(dtype, masked):
         compared(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v)
 
 
+def trained(f, *args):
+    """Gradients of the compiled function, no further from float64's than twice eager's, and kernels of a pass."""
+    compiled = torchbolt.compile(f)
+    leaves = [t.detach().requires_grad_() for t in args]
+    exact = [t.detach().double().requires_grad_() for t in args]
+    tangents = torch.randn_like(f(*leaves))
+    for _ in range(3):
+        got = torch.autograd.grad(compiled(*leaves), leaves, tangents)
+    want = torch.autograd.grad(f(*leaves), leaves, tangents)
+    true = torch.autograd.grad(f(*exact), exact, tangents.double())
+    for ours, eagers, t in zip(got, want, true, strict=True):
+        error, bound = ((g.double() - t).abs().max() for g in (ours, eagers))
+        assert error <= 2 * bound + 1e-6
+    return kernels_of(lambda: torch.autograd.grad(compiled(*leaves), leaves, tangents))
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_windows_of_images_in_training(dtype):
+    names = trained(windows, randn(2, 9, 49, 384, dtype=dtype))
+    assert not any("softmax" in name for name in names), names
+
+
+@pytest.mark.parametrize("dtype", KINDS)
+def test_sequences_without_heads_in_training(dtype):
+    q, k, v = (randn(6, 40, 32, dtype=dtype) for _ in range(3))
+    names = trained(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True), q, k, v)
+    assert not any("softmax" in name for name in names), names
+
+
 class Biased(nn.Module):
     """With a bias by relative positions, as image transformers have it."""
 

@@ -5,11 +5,11 @@
 //   sdpa(q[B, N, D], k, v)         -> sdpa(q[B, 1, N, D], k, v)
 //
 // Libraries' fused kernels are of [batches, heads, positions, width]. Anything else ATen writes out as
-// products and a softmax in float32, five times as long. Windows of an image and rows of a sequence are
-// batches as others are: which dimension stays the heads is chosen so that the others are one as they lie.
+// products and a softmax in float32, five times as long. In training autograd/attention_of_four.h does this.
 #include <algorithm>
 #include <optional>
 
+#include "graph/attention_heads.h"
 #include "graph/device_facts.h"
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
@@ -17,39 +17,16 @@
 namespace bolt::graph {
 namespace {
 
-constexpr int kRank = 4, kWithin = 2;  // positions and width
+constexpr int kRank = 4, kWithin = kWithinHead;
 
 Syms outer(const Type& t) { return {t.sizes.begin(), t.sizes.end() - kWithin}; }
 
-/// All dimensions before the last two but this one, which comes behind them; then the last two.
-Syms with_heads_last(int rank, int heads) {
-  Syms order;
-  for (int d = 0; d < rank - kWithin; ++d)
-    if (d != heads) order.push_back(d);
-  if (heads >= 0) order.push_back(heads);
-  for (int d = rank - kWithin; d < rank; ++d) order.push_back(d);
-  return order;
-}
-
-bool are_one_as_they_lie(const Type& t, int heads) {
-  int before = -1;
-  for (int d = 0; d < t.rank() - kWithin; ++d) {
-    if (d == heads || t.sizes[d].is_const(1)) continue;
-    if (before >= 0 && t.strides[before] != t.sizes[d] * t.strides[d]) return false;
-    before = d;
-  }
-  return true;
-}
-
-/// Which dimension the heads are; -1: none, one is put in.
 int heads_of(const Node& attention) {
-  const int last = attention.operands[0]->type.rank() - kWithin - 1;
-  if (last < 1) return -1;
-  for (int heads = last; heads >= 0; --heads)
-    if (std::all_of(attention.operands.begin(), attention.operands.begin() + 3,
-                    [&](const Value* v) { return are_one_as_they_lie(v->type, heads); }))
-      return heads;
-  return last;
+  return heads_among(attention.operands[0]->type.rank(), [&](int heads) {
+    return std::all_of(attention.operands.begin(), attention.operands.begin() + 3, [&](const Value* v) {
+      return are_one_as_they_lie(v->type.sizes, v->type.strides, heads);
+    });
+  });
 }
 
 /// A mask is one for all of them, or has their dimensions.
@@ -60,8 +37,9 @@ bool takes_apart(const Value* mask, const Syms& batches) {
 
 class Joining {
  public:
-  Joining(const Maker& maker, int rank, int heads)
-      : maker_(maker), order_(with_heads_last(rank, heads)), heads_(heads) {}
+  Joining(const Maker& maker, int rank, int heads) : maker_(maker), heads_(heads) {
+    for (int d : with_heads_last(rank, heads)) order_.push_back(d);
+  }
 
   Value* joined(Value* v) const {
     const Type& t = v->type;
@@ -93,8 +71,8 @@ class Joining {
   }
 
   const Maker& maker_;
-  Syms order_;
   int heads_;
+  Syms order_;
 };
 
 }  // namespace
