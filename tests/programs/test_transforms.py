@@ -9,6 +9,7 @@ from rows import HIT, MISS, Rows, ints, positive, randn
 from torch.autograd import forward_ad
 from torch.func import (
     functional_call,
+    functionalize,
     grad,
     grad_and_value,
     hessian,
@@ -129,6 +130,15 @@ def pullback_across_a_regions_end(x):
 def pullback_given_out(x):
     out, pull = vjp(lambda a: a.sin() * a, x.relu() + 1)
     return out.cos() * 2, pull
+
+
+def written(a):
+    return a.clone().add_(1).view(-1)
+
+
+@ROWS(randn(2, 3), ends=("written",), regions=2)
+def functionalized(x):
+    return functionalize(written)(x * 2).sum() + x
 
 
 @ROWS(randn(4), ends=("linearize", "jvp_fn"), regions=3)

@@ -100,6 +100,9 @@ constexpr ControlRow kControls[] = {
     // linearize traces, and gives a function of a graph that is another one each time.
     {"torch._functorch.eager_transforms", "linearize", Control::apart},
     {"torch._functorch.eager_transforms", "linearize.<locals>.jvp_fn", Control::apart},
+    // It wraps tensors for a level of its own, which operators there give back in wrappers that are no
+    // results.
+    {"torch._functorch.eager_transforms", "functionalize.<locals>.wrapped", Control::apart},
     // What makes jagged tensors: Python that registers their classes and runs behind their operators.
     {"torch.nested._internal.nested_tensor", "jagged_from_list", Control::apart},
     {"torch.nested._internal.nested_tensor", "jagged_from_tensor_and_lengths", Control::apart},
