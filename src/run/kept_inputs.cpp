@@ -23,23 +23,28 @@ void KeptInputs::keep_what_changes(const Tensors& inputs, std::optional<record::
 }
 
 void KeptInputs::keep(const Tensors& inputs, bool expected) {
-  if (at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks()) {
-    const auto hooks = at::SavedTensorDefaultHooks::get_tls_state();
-    const auto put_back = c10::make_scope_exit([&] { at::SavedTensorDefaultHooks::set_tls_state(hooks); });
-    at::SavedTensorDefaultHooks::set_tls_state({});
-    return keep(inputs, expected);
-  }
   Tensors all = inputs;
   for (const TrainedLinks::Changing& changing : links_.changing) all[changing.input].reset();
-  // The next call of the region would be a write to what was saved, which eager has not.
+  std::vector<bool> hidden(all.size(), !expected);
   for (size_t i = 0; i < all.size(); ++i) {
+    // The next call of the region would be a write to what was saved, which eager has not.
     const bool copied = (!p_.written_again.empty() && p_.written_again[i]) || (expected && links_.copied[i]);
     if (copied && all[i].defined()) all[i] = all[i].detach().clone();
+    if (all[i].defined() && all[i].is_inference()) all[i] = all[i].clone();  // none can be saved
+    hidden[i] = hidden[i] || copied || !p_.kept_by_eager[i];
   }
-  for (at::Tensor& t : all) {
-    if (t.defined() && t.is_inference()) t = t.clone();  // none can be saved
-    kept_.emplace_back(t, false);
-    as_it_is_.push_back(t.defined() ? t.variable_data() : t);
+  const bool hooked = at::SavedTensorDefaultHooks::is_enabled() && at::SavedTensorDefaultHooks::get_hooks();
+  std::optional<at::impl::SavedTensorDefaultHooksTLS> as_given;
+  if (hooked) as_given = at::SavedTensorDefaultHooks::get_tls_state();
+  const auto put_back = c10::make_scope_exit([&] {
+    if (hooked) at::SavedTensorDefaultHooks::set_tls_state(*as_given);
+  });
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (hooked)
+      at::SavedTensorDefaultHooks::set_tls_state(hidden[i] ? at::impl::SavedTensorDefaultHooksTLS()
+                                                           : *as_given);
+    kept_.emplace_back(all[i], false);
+    as_it_is_.push_back(all[i].defined() ? all[i].variable_data() : all[i]);
   }
 }
 

@@ -26,7 +26,8 @@ class KeptInputs {
   /// Before the run, where inputs are to be kept: what a second run would not find as this one did. `drawn`:
   /// of its generators, if it draws.
   void keep_what_changes(const Tensors& inputs, std::optional<record::GeneratorStates> drawn);
-  /// Behind the run. Hooks do not see them: eager would not have saved them. `expected`: so is a second run.
+  /// Behind the run. Hooks for saved tensors see what eager would have saved, whose writer does not disturb
+  /// it then, if a second run is `expected`; nothing otherwise.
   void keep(const Tensors& inputs, bool expected);
   /// Behind the run, instead of that.
   void remember(const Tensors& inputs);

@@ -181,3 +181,19 @@ def test_an_argument_that_is_written_beside_its_history(run):
             )
             seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
         torch.testing.assert_close(*seen)
+
+
+@pytest.mark.parametrize("run", [lambda x: F.max_pool1d(x[None], 3, 1).exp(), lambda x: x.sin() * x])
+def test_a_leaf_of_which_hooks_have_saved_a_clone_may_be_written(run):
+    fn = torchbolt.compile(run)
+    for _ in range(4):
+        x = torch.randn(2, 8, dtype=torch.float64)
+        seen = []
+        for f in (fn, run):
+            leaf = x.clone().requires_grad_()
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: (t.clone(),), lambda p: p[0]):
+                y = f(leaf)
+                leaf.detach().add_(1)
+                (g,) = torch.autograd.grad(y.sum(), leaf, create_graph=True)
+                seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
+        torch.testing.assert_close(*seen)
