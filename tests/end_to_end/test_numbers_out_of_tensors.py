@@ -296,6 +296,23 @@ def test_what_raises_for_some_numbers_is_eagers(fn):
             assert got[0] == want[0] and repr(got[1]) == repr(want[1]), total
 
 
+def test_the_larger_of_two_is_an_operand():
+    """max and min of a number out of a tensor and others are numbers that operators are given."""
+
+    def fn(x):
+        size, rate = x.sum().item(), x.numel() / 7
+        y = x * max(1e-3, size) + min(size, 0.5, x.max().item())
+        return y.add_(x, alpha=-max(rate, size)) * min(size, rate), max(size, 2.0)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed in range(8):
+        x = torch.randn(3 + seed // 4, generator=torch.Generator().manual_seed(seed))
+        for each in (x, x * float("nan"), torch.zeros(3)):
+            torch.testing.assert_close(compiled(each), fn(each), equal_nan=True)
+    assert torchbolt.stats()["graph_breaks"] == 0 and torchbolt.stats()["recordings"] < 4
+
+
 def test_texts():
     def fn(x):
         mean, top = x.mean().item(), int(x.argmax())

@@ -384,6 +384,40 @@ PyRef OpenNumbers::early_tensor(int at) {
   return sum;
 }
 
+/// max or min of floats. Python keeps the first of those that do not differ, and a nan that comes first.
+PyRef OpenNumbers::one_of(const guard::NumberStep& step) {
+  auto call = [](PyObject* on, const char* method, PyObject* with) {
+    return PyRef::steal(PyObject_CallMethod(on, method, "O", with));
+  };
+  const bool least = is_named(step.object.get(), "__name__", "min");
+  if (!least && !is_named(step.object.get(), "__name__", "max")) return {};
+  PyRef best;
+  bool is_tensor = false;
+  for (int arg : step.args) {
+    const bool late = world_.numbers.steps[arg].phase == guard::Phase::late;
+    const PyRef found = late ? data_tensor(arg) : lend_step(arg);
+    const PyRef each =
+        found && late ? PyRef::steal(PyObject_CallMethod(found.get(), "double", nullptr)) : found;
+    if (!each || (best && !late && !is_tensor)) return {};
+    if (!best) {
+      best = each;
+    } else {
+      // What the other number is put into: the tensor of the two, where that one is better.
+      const PyRef& into = is_tensor ? best : each;
+      const PyRef& other = is_tensor ? each : best;
+      PyRef other_is = call(into.get(), is_tensor != least ? "lt" : "gt", other.get());
+      if (other_is && !is_tensor)
+        other_is = PyRef::steal(PyObject_CallMethod(other_is.get(), "logical_not", nullptr));
+      best = PyRef::steal(
+          other_is ? PyObject_CallMethod(into.get(), "masked_fill", "OO", other_is.get(), other.get())
+                   : nullptr);
+      if (!best) return {};
+    }
+    is_tensor |= late;
+  }
+  return best;
+}
+
 PyRef OpenNumbers::data_arithmetic(const guard::NumberStep& step) {
   using guard::NumberOp;
   namespace Binary = interp::Binary;
@@ -401,6 +435,7 @@ PyRef OpenNumbers::data_arithmetic(const guard::NumberStep& step) {
   if (step.op == NumberOp::call) {
     // The others are rounded as the C library has it.
     auto is = [&](const char* name) { return is_named(step.object.get(), "__name__", name); };
+    if (gives_one_of(step.object.get())) return one_of(step);
     if (!domain_of(step.object.get()) || step.args.size() != 1 || !is_late(step.args[0])) return {};
     if (is("float")) return open(step.args[0]);
     if (is("abs") || is("fabs")) return unary(open(step.args[0]), "abs");

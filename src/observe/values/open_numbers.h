@@ -79,6 +79,7 @@ class OpenNumbers {
   bool expect_other_than_0(int step);
   /// Floats computed from open numbers, as doubles: torch computes with those as Python does.
   PyRef data_arithmetic(const guard::NumberStep& step);
+  PyRef one_of(const guard::NumberStep& step);
   /// A number that the program is given, for an operator. Null: it cannot be one.
   PyRef lend_step(int step);
   /// An early number as a tensor. Null: it is not early, or cannot be one.
