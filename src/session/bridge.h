@@ -111,6 +111,7 @@ class Bridge final : public observe::RecorderHooks {
   void note_backward_passes(const std::shared_ptr<run::DoubleBackward>& noted) const;
 
   record::Recorder recorder;
+  bool has_other_sizes = false;       ///< the call, than each entry of its site
   bool ends_before_backward = false;  ///< EndsEarlier: backward passes are the engine's
   std::vector<record::TensorId> wanted;
   std::vector<std::pair<int, uint64_t>> marked;  ///< dimensions the user wants to be symbols, by slot

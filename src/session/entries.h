@@ -95,8 +95,9 @@ struct CallEntry {
   guard::ThreadState after;  ///< what it leaves the thread in
   int autocast_levels = 0;   ///< contexts of autocast that it enters and does not leave
   bool changes_thread = false;
-  int64_t instructions = 0;  ///< of a recipe with frames: how many the interpreter would run to get there
-  bool idle = false;         ///< and many of them without an operator, the last ones
+  int64_t instructions = 0;      ///< of a recipe with frames: how many the interpreter would run to get there
+  bool has_other_sizes = false;  ///< than each of its site that was made before
+  bool idle = false;             ///< and many of them without an operator, the last ones
   std::shared_ptr<run::Runnable> region;  ///< null while it is being compiled in the background
   std::shared_ptr<Pending> pending;       ///< of that compilation
   std::shared_ptr<run::Runnable> tried;   ///< the trial that `region` came of: calls of it may be under way

@@ -129,6 +129,7 @@ bool make_entry(Callable* self, Site& site, const Given& given, observe::Observa
     return false;
   }
   if (gave_up_marked(*entry, bridge.refused)) return false;
+  entry->has_other_sizes = bridge.has_other_sizes;
   site.advanced += seen.advanced > 0;
   auto& stats = Stats::get();
   ++stats.regions;

@@ -28,20 +28,28 @@ void log_differences(Callable* self, const guard::Differences& differ) {
 }
 
 /// A whole step is a program for one set of sizes (Bridge::leaves_behind). The last batch of an epoch gets
-/// one of its own; where there are more, sizes are symbols, and regions end at the backward pass.
+/// one of its own; where there is a third set, sizes are symbols, and regions end at the backward pass.
 bool is_step_for_few_sizes(const Site& site) {
-  constexpr auto kMostSets = 4;
-  const auto steps = std::ranges::count_if(site.entries, [](const auto& entry) {
+  auto is_step = [](const auto& entry) {
     return entry->region && autograd::has_passes(entry->region->tape());
-  });
-  return steps > 0 && steps < kMostSets;
+  };
+  return std::ranges::any_of(site.entries, is_step) &&
+         std::ranges::none_of(site.entries,
+                              [&](const auto& entry) { return entry->has_other_sizes && is_step(entry); });
 }
 
 /// What differs between this call and those recorded before becomes a symbol.
 void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
   const guard::Differences before = log_wanted("dynamic") ? site.changed : guard::Differences();
   guard::Differences now;
-  for (const auto& entry : site.entries) entry->guards->add_differences(given.roots, given.count, now);
+  bridge.has_other_sizes = !site.entries.empty();
+  for (const auto& entry : site.entries) {
+    guard::Differences from;
+    entry->guards->add_differences(given.roots, given.count, from);
+    bridge.has_other_sizes &= !from.sizes.empty();
+    for (const auto& [place, dims] : from.sizes) now.sizes[place] |= dims;
+    now.numbers.merge(from.numbers);
+  }
   if (is_step_for_few_sizes(site)) now.sizes.clear();
   for (const std::string& place : now.numbers) ++site.changed.times[place];
   if (bridge.which() != Dynamic::never) {

@@ -173,6 +173,7 @@ void write_entry(ArchiveWriter& out, const CallEntry& entry, const Weights& weig
   out.number(entry.changes_thread);
   out.number(entry.instructions);
   out.number(entry.idle);
+  out.number(entry.has_other_sizes);
   out.number(static_cast<int64_t>(entry.nargs));
   out.object(entry.kwnames.get());
   out.integers(entry.tape_input_slot);
@@ -203,6 +204,7 @@ ReadEntry read_entry(ArchiveReader& in) {
   entry->changes_thread = in.number() != 0;
   entry->instructions = in.number();
   entry->idle = in.number() != 0;
+  entry->has_other_sizes = in.number() != 0;
   entry->nargs = in.as<size_t>();
   entry->kwnames = in.object();
   entry->tape_input_slot = in.integers<std::vector<int>>();

@@ -258,6 +258,25 @@ def test_the_last_batch_is_a_step_of_its_own():
     assert torchbolt.stats()["graph_breaks"] == 0
 
 
+def test_a_third_size_makes_a_program_for_all():
+    """What is recorded again for other reasons, as the first step is, is no size of its own."""
+
+    def run(wrap):
+        step, parts = made()
+        step = wrap(step)
+        torch.manual_seed(3)
+        for i, size in enumerate([8, 8, 8, 5, 8, 9, 12]):
+            step(*batch(i, size))
+        before = torchbolt.stats()["recordings"]
+        for i, size in enumerate([8, 5, 7, 30]):
+            step(*batch(i, size))
+        return state_of(parts), torchbolt.stats()["recordings"] - before
+
+    eager = run(lambda step: step)
+    torchbolt.reset()
+    torch.testing.assert_close(run(torchbolt.compile), eager, rtol=2e-5, atol=2e-5)
+
+
 def test_many_sizes_are_not_recorded_each():
     step, _ = made()
     step = torchbolt.compile(step)
