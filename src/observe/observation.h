@@ -109,6 +109,8 @@ class RecorderHooks {
   virtual bool follows_length(const guard::Source&, const std::vector<std::string>&) { return false; }
   /// Operators recorded so far.
   virtual size_t recorded() = 0;
+  /// Was any of them, from that one on, more than a view or a computation with single numbers?
+  virtual bool worked_since(size_t) { return false; }
   /// May the region end because there has been none for long?
   virtual bool may_idle() { return true; }
   /// Does autograd follow what an operator gave, from that one on?

@@ -340,7 +340,7 @@ bool is_transparent(PyObject* object);
 
 /// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
 /// Sets *handled; the result is then the call's.
-PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
-                         size_t nargs, PyObject* kwnames, bool* handled);
+PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
+                         PyObject* const* args, size_t nargs, PyObject* kwnames, bool* handled);
 
 }  // namespace bolt::observe

@@ -65,6 +65,13 @@ struct Awaited {
   std::optional<size_t> followed_from;
 };
 
+/// A clock that was read when so many operators were recorded (values/clocks.cpp).
+struct ClockRead {
+  PyRef code;  ///< of the instruction
+  int pc;
+  size_t recorded;
+};
+
 /// A call that shows something to the user (print, a logger) and gives nothing back, so that it can be made
 /// at the region's end.
 struct DelayedCall {
@@ -176,6 +183,7 @@ class World {
   /// A number that goes up with every write to the memory of `tensor`; -1: writes cannot be told.
   int64_t version_of(PyObject* tensor) const;
   std::vector<Awaited> awaited;
+  std::vector<ClockRead> clock_reads;
   std::vector<DelayedCall> calls;
   bool users_code_shows = false;   ///< a delayed call is handled by Python code of the user's
   int shown_otherwise = 0;         ///< writes, since something is to be shown, to what showing goes by

@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "guard/handed_out.h"
+#include "lower/entry_facts.h"
 #include "record/backward.h"
 #include "record/origins.h"
 #include "record/selected_sizes.h"
@@ -160,6 +161,19 @@ std::optional<std::vector<PyRef>> Bridge::made_of(PyObject* tensor) {
 bool Bridge::differentiates() {
   const auto& entries = recorder.tape().entries;
   return std::any_of(entries.begin(), entries.end(), [](const record::Entry& e) { return e.grad_mode; });
+}
+
+bool Bridge::worked_since(size_t from) {
+  const record::Tape& tape = recorder.tape();
+  auto is_large = [&](record::TensorId id) { return tape.tensors[static_cast<size_t>(id)].elements() > 1; };
+  for (size_t i = from; i < tape.entries.size(); ++i) {
+    const record::Entry& entry = tape.entries[i];
+    const bool large =
+        record::any_tensor(entry.args, is_large) || record::any_tensor(entry.results, is_large);
+    const bool is_view = lower::is_view(entry, tape) && record::written_arguments(entry).empty();
+    if (large && !is_view) return true;
+  }
+  return false;
 }
 
 bool Bridge::gives_followed(size_t from) {

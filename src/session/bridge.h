@@ -83,6 +83,7 @@ class Bridge final : public observe::RecorderHooks {
   bool may_advance() override { return may_advance_; }
   bool names_generators() override { return !options_.backend; }
   size_t recorded() override { return recorder.tape().entries.size(); }
+  bool worked_since(size_t from) override;
   bool gives_followed(size_t from) override;
   void instruction(const char* file, const char* function, int line) override {
     recorder.instruction(file, function, line);

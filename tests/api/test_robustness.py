@@ -388,13 +388,13 @@ def test_an_error_of_the_compiler_leaves_with_blocks(start):
 
     def program(x):
         if start == "second region":
-            time.perf_counter()
+            time.clock_gettime(0)
             x = x + 1
         try:
             with torch.autocast("cpu"), torch.enable_grad(), Context():
                 x = x * 2
                 with torchbolt.error_on_graph_break(True):
-                    time.perf_counter()
+                    time.clock_gettime(0)
                 done.append("went on")
         except Exception:
             done.append("caught")
@@ -409,7 +409,7 @@ def test_an_error_of_the_compiler_leaves_with_blocks(start):
             torchbolt.compile(program)(torch.ones(2))
         assert ends == ["left", "finally"] and done == []
         assert not torch.is_autocast_enabled("cpu") and not torch.is_grad_enabled()
-        torchbolt.compile(lambda x: time.perf_counter() and x + 1)(torch.ones(2))  # no error any more
+        torchbolt.compile(lambda x: time.clock_gettime(0) and x + 1)(torch.ones(2))  # no error any more
 
 
 TORCH_COMPILE = """

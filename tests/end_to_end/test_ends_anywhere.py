@@ -20,7 +20,7 @@ EVENTS = []
 
 def ends(text="here"):
     """A region ends in here: the clock may not be read at another time."""
-    time.perf_counter()
+    time.clock_gettime(0)
     EVENTS.append(text)
 
 

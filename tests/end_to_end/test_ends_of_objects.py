@@ -177,7 +177,7 @@ def finalized(x):
 def kept_past_an_end(x):
     told = Told()  # noqa: F841
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     log.append("a")
     return y + 1
 
@@ -185,9 +185,9 @@ def kept_past_an_end(x):
 def kept_inside_a_list(x):
     told = [Told()]  # noqa: F841
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     log.append("a")
-    time.time()
+    time.clock_gettime(0)
     log.append("b")
     return y + 1
 
@@ -195,7 +195,7 @@ def kept_inside_a_list(x):
 def kept_by_a_caller(x):
     def inner():
         told = Told()  # noqa: F841
-        time.time()
+        time.clock_gettime(0)
         return x * 2
 
     told = Told()  # noqa: F841
@@ -213,7 +213,7 @@ def kept_by_a_generator(x):
     y = x
     for n in numbers():
         y = y * n
-        time.time()
+        time.clock_gettime(0)
         log.append("a")
     return y
 
@@ -223,25 +223,25 @@ def kept_for_a_weak_reference(x):
     kid.up = weakref.proxy(plain)
     plain.n = 3
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     return y * kid.up.n
 
 
 def tensor_kept_for_a_weak_reference(x):
     t = x * 2
     r = weakref.ref(t)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
-    time.time()
+    time.clock_gettime(0)
     return y, r() is None
 
 
 def kept_in_a_weak_dict(x):
     plain, known = Plain(), weakref.WeakValueDictionary()
     known["a"] = plain
-    time.time()
+    time.clock_gettime(0)
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     return y, len(known)
 
 
@@ -249,7 +249,7 @@ def weak_reference_with_a_callback(x):
     plain = Plain()
     r = weakref.ref(plain, lambda _: log.append("gone"))  # noqa: F841
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     z = y + 1
     del plain
     log.append("a")
@@ -260,7 +260,7 @@ def open_file(x):
     file = open(__file__)  # noqa: SIM115
     number = file.fileno()
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     y = y + 1
     return y, len(os.read(number, 5))
 
@@ -276,7 +276,7 @@ cache = weakref.WeakValueDictionary()
 def weakly_seen_past_an_end(x):
     o = Plain()
     y = x + 1
-    time.time()
+    time.clock_gettime(0)
     r = weakref.ref(o)
     y = y * 2
     del o
@@ -287,7 +287,7 @@ def weakly_seen_inside(x):
     o, inner = Plain(), Plain()
     o.inner = inner
     r = weakref.ref(inner)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     del inner
     first = r() is None
@@ -299,7 +299,7 @@ def weakly_seen_inside(x):
 def written_over(x):
     holder.o = Told()
     r = weakref.ref(holder.o)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     holder.o = None
     log.append("a")
@@ -309,7 +309,7 @@ def written_over(x):
 def written_over_in_a_class(x):
     Slotted.shared = Told()
     r = weakref.ref(Slotted.shared)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     Slotted.shared = None
     log.append("a")
@@ -319,7 +319,7 @@ def written_over_in_a_class(x):
 def popped(x):
     many = [Plain(), Plain()]
     seen = [weakref.ref(o) for o in many]
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     many.pop()
     first = [r() is None for r in seen]
@@ -331,7 +331,7 @@ def popped(x):
 def left_a_deque(x):
     queue = collections.deque([Plain()])
     r = weakref.ref(queue[0])
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     queue.popleft()
     return r() is None, y
@@ -341,7 +341,7 @@ def left_a_slot(x):
     o = Slotted()
     o.v = Plain()
     seen = weakref.ref(o), weakref.ref(o.v)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     o.v = None
     first = [r() is None for r in seen]
@@ -356,7 +356,7 @@ def cached_weakly(x):
     if made:
         o = cache["k"] = Plain()
     y = x * 2
-    time.time()
+    time.clock_gettime(0)
     n = len(cache)
     del o
     y = y + 1
@@ -367,7 +367,7 @@ def weak_set_of_modules(x):
     known = weakref.WeakSet()
     module = torch.nn.Linear(2, 2)
     known.add(module)
-    time.time()
+    time.clock_gettime(0)
     n = len(known)
     y = x * 2
     del module
@@ -377,7 +377,7 @@ def weak_set_of_modules(x):
 def model_let_go(x):
     model = torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Tanh())
     seen = [weakref.ref(each) for each in model.modules()]
-    time.time()
+    time.clock_gettime(0)
     y = model(x)
     del model
     return [r() is None for r in seen], y
@@ -387,7 +387,7 @@ def collected(x):
     o = Plain()
     o.me = o
     r = weakref.ref(o)
-    time.time()
+    time.clock_gettime(0)
     y = x + 1
     del o
     gc.collect()

@@ -26,14 +26,14 @@ outside = weakref.WeakValueDictionary()
 def before_an_end(x):
     t = x * 2
     r = weakref.ref(t)
-    time.time()
+    time.clock_gettime(0)
     del t
     return r() is None
 
 
 def after_an_end(x):
     t = x * 2
-    time.time()
+    time.clock_gettime(0)
     r = weakref.ref(t)
     y = t + 1
     del t
@@ -55,7 +55,7 @@ def in_weak_values(x):
     known["a"] = t
     n = len(known)
     y = t + 1
-    time.time()
+    time.clock_gettime(0)
     z = t + 2
     del t
     return n, len(known), y, z
@@ -83,7 +83,7 @@ def in_weak_keys(x):
 def finalized(x):
     t = x * 2
     weakref.finalize(t, log.append, "gone")
-    time.time()
+    time.clock_gettime(0)
     y = t + 1
     log.append("before")
     del t
@@ -94,7 +94,7 @@ def finalized(x):
 def called_back(x):
     t = x * 2
     r = weakref.ref(t, lambda _: log.append("gone"))  # noqa: F841
-    time.time()
+    time.clock_gettime(0)
     t = t + 1
     log.append("after")
     return t
@@ -103,7 +103,7 @@ def called_back(x):
 def written_over(x):
     holder.t = x * 2
     r = weakref.ref(holder.t)
-    time.time()
+    time.clock_gettime(0)
     holder.t = x * 3
     return holder.t, r() is None
 
@@ -111,7 +111,7 @@ def written_over(x):
 def left_a_list(x):
     many = [x * i for i in range(3)]
     seen = [weakref.ref(t) for t in many]
-    time.time()
+    time.clock_gettime(0)
     y = many[2] + 1
     many.pop()
     return [r() is None for r in seen], many[0], y
@@ -121,7 +121,7 @@ def left_with_its_frame(x):
     def inner():
         t = x * 2
         r = weakref.ref(t)
-        time.time()
+        time.clock_gettime(0)
         return r, t + 1
 
     r, y = inner()
@@ -132,7 +132,7 @@ def left_with_its_holder(x):
     h = Holder()
     h.t = x * 2
     r = weakref.ref(h.t)
-    time.time()
+    time.clock_gettime(0)
     y = h.t + 1
     del h
     return r() is None, y
@@ -142,7 +142,7 @@ def kept_by_its_view(x):
     t = x * weight
     u = t[0]
     r = weakref.ref(t)
-    time.time()
+    time.clock_gettime(0)
     del t
     return r() is None, u
 
@@ -150,7 +150,7 @@ def kept_by_its_view(x):
 def kept_for_the_backward_pass(x):
     t = x * weight
     r = weakref.ref(t)
-    time.time()
+    time.clock_gettime(0)
     y = t.sin()
     del t
     first = r() is None
@@ -161,7 +161,7 @@ def kept_for_the_backward_pass(x):
 def a_parameter(x):
     p = torch.nn.Parameter(x * 2)
     r = weakref.ref(p)
-    time.time()
+    time.clock_gettime(0)
     with torch.no_grad():
         y = p * 2
     del p

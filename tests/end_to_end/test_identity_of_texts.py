@@ -28,45 +28,45 @@ class Kept:
         self.data = {}
 
     def __contains__(self, key):
-        time.time()
+        time.clock_gettime(0)
         return key in self.data
 
 
 def in_lists(x):
     v, n, kept = text, big + 1, []
-    time.time()
+    time.clock_gettime(0)
     kept.append(v), kept.append(n)
     made, pair = [v, n], (v, [n])
-    time.time()
+    time.clock_gettime(0)
     return kept[0] is v, kept[1] is n, made[0] is v, made[1] is n, pair[0] is v, pair[1][0] is n, x + 1
 
 
 def in_dicts(x):
     v, kept = text, {}
-    time.time()
+    time.clock_gettime(0)
     kept["a"], kept["b"] = v, {"c": v}
-    time.time()
+    time.clock_gettime(0)
     return kept["a"] is v, kept.get("a") is v, kept["b"]["c"] is v, x + 1
 
 
 def in_objects(x):
     v, n = text, big + 1
     plain, slotted = Plain(), Slotted()
-    time.time()
+    time.clock_gettime(0)
     plain.v, slotted.a = v, v
     made = Plain()
     made.n, made.inner = n, Plain()
     made.inner.n = n
-    time.time()
+    time.clock_gettime(0)
     return plain.v is v, slotted.a is v, made.n is n, made.inner.n is n, x + 1
 
 
 def in_classes(x):
     v = text
     Plain.first = text
-    time.time()
+    time.clock_gettime(0)
     Plain.second = v
-    time.time()
+    time.clock_gettime(0)
     return Plain.second is Plain.first, Plain.second is v, x + 1
 
 
@@ -76,9 +76,9 @@ def in_cells(x):
     def inner():
         return v is w
 
-    time.time()
+    time.clock_gettime(0)
     w = v
-    time.time()
+    time.clock_gettime(0)
     return inner(), x + 1
 
 
@@ -91,10 +91,10 @@ def put_by_the_instruction_that_ends(x):
 
 def put_by_a_store_that_ends(x):
     found, kept = {Plain(): big + 1, Plain(): big + 2}, {}
-    time.time()
+    time.clock_gettime(0)
     for key, value in found.items():
         kept[weakref.ref(key)] = value
-    time.time()
+    time.clock_gettime(0)
     return [a is b for a, b in zip(found.values(), kept.values())], x + 1
 
 
@@ -107,7 +107,7 @@ def updated(x):
 def below_c(x):
     kept, v = Kept(), text
     kept.data["a"] = v
-    time.time()
+    time.clock_gettime(0)
     found = "a" in kept
     return found, kept.data["a"] is v, x + 1
 

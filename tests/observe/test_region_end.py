@@ -10,12 +10,12 @@ from helper import Seen
 def test_unknown_c_function_ends_the_region():
     def run(x):
         y = x + 1
-        t = time.perf_counter()
+        t = time.clock_gettime(0)
         return y, t > 0
 
     seen = Seen(run, torch.ones(2))
     assert seen.facts["end"] == "broke"
-    assert "time.perf_counter" in seen.facts["breaks"][0]
+    assert "time.clock_gettime" in seen.facts["breaks"][0]
     assert seen.result[1] is True
 
 

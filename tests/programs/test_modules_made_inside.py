@@ -217,13 +217,13 @@ def stored_at_the_first_call():
     return run
 
 
-@ROWS(randn(2, 4), ends="perf_counter", regions=2)
+@ROWS(randn(2, 4), ends="clock_gettime", regions=2)
 def in_a_frame_where_a_region_ends(x):
     import time
 
     layer = nn.Linear(4, 4)
     x = x + 1
-    time.perf_counter()
+    time.clock_gettime(0)
     return layer(x), layer
 
 

@@ -456,7 +456,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
   if (special) {
     bool handled = false;
     PyObject* result =
-        call_specially(*this, frame, row, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
+        call_specially(*this, frame, row, callable, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
     if (handled || !on) return handled ? result : natively();
   }
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.

@@ -15,8 +15,9 @@ PyObject* set_state(const SpecialCall& c) {
 const SpecialCalls& special_calls() {
   static const SpecialCalls table = [] {
     SpecialCalls all;
-    for (auto add : {add_attribute_calls, add_class_calls, add_text_calls, add_container_calls,
-                     add_operator_calls, add_copy_calls, add_state_calls, add_flag_calls, add_async_calls})
+    for (auto add :
+         {add_attribute_calls, add_class_calls, add_text_calls, add_container_calls, add_operator_calls,
+          add_copy_calls, add_state_calls, add_flag_calls, add_async_calls, add_clock_calls})
       add(all);
     return all;
   }();
@@ -30,9 +31,9 @@ Handler handler_of(const std::string& name) {
   return at == special_calls().end() ? set_state : at->second;
 }
 
-PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* const* args,
-                         size_t nargs, PyObject* kwnames, bool* handled) {
-  SpecialCall call{recording, frame, args, nargs, kwnames};
+PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
+                         PyObject* const* args, size_t nargs, PyObject* kwnames, bool* handled) {
+  SpecialCall call{recording, frame, args, nargs, kwnames, callable};
   *handled = true;
   // A __repr__ that is object's __str__, which asks for __repr__.
   if (interp::check_c_stack(interp::this_thread()) < 0) return nullptr;

@@ -18,6 +18,7 @@ struct SpecialCall {
   PyObject* const* args;
   size_t nargs;
   PyObject* kwnames;
+  PyObject* callable = nullptr;  ///< where the program itself calls it
 };
 
 /// A handler gives the result, or null without an exception: let the native function do it.
@@ -35,5 +36,6 @@ void add_copy_calls(SpecialCalls& table);
 void add_state_calls(SpecialCalls& table);
 void add_flag_calls(SpecialCalls& table);
 void add_async_calls(SpecialCalls& table);
+void add_clock_calls(SpecialCalls& table);
 
 }  // namespace bolt::observe

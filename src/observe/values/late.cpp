@@ -29,6 +29,7 @@
 #include "observe/calls/native_watch.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "observe/values/clocks.h"
 #include "observe/values/late.h"
 #include "python/slots.h"
 #include "support/pointer_map.h"
@@ -518,6 +519,7 @@ void Recording::check_awaited() {
     breaks.push_back({why, {line_of(code, each.pc)}, breaks_are_errors()});
     not_past(each.code.get(), each.pc, why);
   }
+  check_clocks(*this);
   check_shown();
 }
 

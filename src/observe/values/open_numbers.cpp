@@ -172,6 +172,21 @@ bool OpenNumbers::may_raise(const guard::NumberStep& step) {
                       [&](int arg) { return is_float(arg) || bound_of(arg); });
 }
 
+/// Is it what clocks showed, or computed from that and numbers that guards know? Eager divides by it, too,
+/// and raises where two readings were the same.
+static bool is_of_clocks(const guard::Numbers& numbers, int at) {
+  const guard::NumberStep& step = numbers.steps[at];
+  PyObject* const called = step.op == guard::NumberOp::call ? step.object.get() : nullptr;
+  if (step.args.empty())
+    return called && PyCFunction_Check(called) && PyCFunction_GET_SELF(called) &&
+           PyModule_Check(PyCFunction_GET_SELF(called));
+  auto is_clock = [&](int arg) { return is_of_clocks(numbers, arg); };
+  return step.op == guard::NumberOp::binary && std::ranges::any_of(step.args, is_clock) &&
+         std::ranges::all_of(step.args, [&](int arg) {
+           return numbers.steps[arg].phase == guard::Phase::check || is_clock(arg);
+         });
+}
+
 /// Of a step that rests on open numbers, and did not raise in this run. What raises for others must be seen
 /// by the interpreter: the program checks that these do not. A divisor that guards know need only stay
 /// different from 0.
@@ -209,6 +224,7 @@ bool OpenNumbers::cannot_raise(const guard::NumberStep& step) {
     case Binary::floor_divide:
     case Binary::remainder: {
       const guard::NumberStep& divisor = of(1);
+      if (is_of_clocks(world_.numbers, step.args[1])) return true;
       if (divisor.phase != guard::Phase::check)
         return divisor.phase == guard::Phase::late && expect_other_than_0(step.args[1]);
       if (divisor.op == NumberOp::constant) return true;
