@@ -689,6 +689,12 @@ def properties_descriptors_and_class_attributes(x):
     return h.value, h.heavy, h.heavy
 
 
+@ROWS(randn(4), randn(4, seed=1))
+def filled_with_a_tensor(x, y):
+    """Which is one of what has an iterator in Python, but nothing that is gone through."""
+    return [a * 2 + b for a, b in itertools.zip_longest([x, y], [y], fillvalue=x)]
+
+
 @ROWS(randn(4))
 def simple_namespaces(x):
     space = SimpleNamespace(a=x, b=2)

@@ -129,7 +129,8 @@ std::string builtin_owner(PyCFunctionObject* function) {
 
 bool CFunction::goes_through(size_t index, size_t nargs) const {
   using namespace Trait;
-  if (is(pairs) && index >= nargs) return false;  // dict(a=x) keeps x
+  // dict(a=x) keeps x, as zip_longest(fillvalue=x) does.
+  if ((is(pairs) || is(through_all)) && index >= nargs) return false;
   return is(through_all) || (index == 0 && (is(through_first) || (is(through_only) && nargs == 1))) ||
          (index == 1 && is(through_second));
 }
