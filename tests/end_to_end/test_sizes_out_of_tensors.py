@@ -78,6 +78,14 @@ def returned(x, t):
     return y, y.shape, y.numel() + n, f"{n} of {len(x)}"
 
 
+def places_without_dimensions(x, t):
+    y, row = x.view(3, 4), t // 4
+    z = torch.zeros(4, 13)
+    z[row, t] = y[row, 1:].sum()
+    z[row] += 2
+    return y[row], y[row, :2] * 2, y[row, t % 4], y[1:, t % 4], x[t, ...], z
+
+
 def then_changed(x, t):
     n = t.item()
     t.add_(1)
@@ -94,6 +102,7 @@ FUNCTIONS = [
     reshaped,
     mask_of_lengths,
     returned,
+    places_without_dimensions,
     then_changed,
 ]
 

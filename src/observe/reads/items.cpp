@@ -76,20 +76,36 @@ static PyRef drawn_as_index(World& world, PyObject* list) {
   return tensor && tensor.get() != Py_None ? std::move(tensor) : PyRef();
 }
 
-/// tensor[key] with such tensors in the place of lists and arrays. Null: there are none.
-static PyRef with_list_indices(Recording& recording, PyObject* tensor, PyObject* key) {
+/// The number in a tensor without dimensions, which torch asks for where that is a part of an index. Null: it
+/// is none, or not done here. (Gradients of what data select are not written down for all numbers.)
+static PyRef item_as_index(Recording& recording, Frame& frame, PyObject* tensor, PyObject* part) {
+  static PyObject* const item = PyObject_GetAttrString(guard::tensor_class(), "item");
+  if (!guard::is_tensor(part) || guard::rank_of(*guard::tensor_impl(part)) != 0 || guard::is_floating(part) ||
+      guard::is_mask(*guard::tensor_impl(part)) || !recording.hooks().lends_open() ||
+      guard::requires_grad(tensor) || recording.hooks().gives_followed(0))
+    return {};
+  PyRef number = PyRef::steal(recording.call_native(frame, item, &part, 1, nullptr));
+  if (!number) PyErr_Clear();
+  const bool is_place = number && PyLong_CheckExact(number.get()) && Py_SIZE(number.get()) >= 0;
+  return is_place ? std::move(number) : PyRef();
+}
+
+/// tensor[key] with such tensors and numbers in the place of lists, arrays and tensors without dimensions.
+/// Null: there are none.
+static PyRef with_list_indices(Recording& recording, Frame& frame, PyObject* tensor, PyObject* key) {
   World& world = recording.world;
   if (!recording.on || !guard::is_tensor(tensor)) return {};
   const bool follows = recording.hooks().follows_numbers() || world.follows();
   auto as_index = [&](PyObject* part) {
     if (guard::is_array(part)) return array_as_index(world, part);
+    if (PyRef number = item_as_index(recording, frame, tensor, part)) return number;
     PyRef listed = follows ? list_as_index(world, part) : PyRef();
     return listed || !follows ? std::move(listed) : drawn_as_index(world, part);
   };
   if (!PyTuple_CheckExact(key)) return as_index(key);
   PyRef parts = PyRef::steal(PySequence_List(key));
   bool any = false;
-  for (Py_ssize_t i = 0; parts && i < PyList_GET_SIZE(parts.get()); ++i)
+  for (Py_ssize_t i = 0; parts && recording.on && i < PyList_GET_SIZE(parts.get()); ++i)
     if (PyRef part = as_index(PyList_GET_ITEM(parts.get(), i))) {
       any = true;
       PyList_SetItem(parts.get(), i, part.release());
@@ -109,7 +125,7 @@ static PyRef default_in_python(Recording& recording, Frame& frame, PyObject* con
 
 CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::start_get_item(frame, container, key);
-  const PyRef listed = with_list_indices(*this, container, key);
+  const PyRef listed = with_list_indices(*this, frame, container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
   bool selected = false;
@@ -206,7 +222,7 @@ static bool is_whole_slice(PyObject* key) {
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
   if (on && world.places.about_to_place(container, key))
     return Semantics::set_item(frame, container, key, value);
-  const PyRef listed = with_list_indices(*this, container, key);
+  const PyRef listed = with_list_indices(*this, frame, container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key), lent = PyRef::share(value);
   bool selected = false;
