@@ -300,6 +300,12 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
   if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
     throw_unsupported("as_strided of a tensor that the program lays out itself");
   x.clone_results = is_view(e, w_.tape);
+  if (e.op.operator_name().name == "aten::_reshape_alias") {
+    // The strides it is given are those of eager's view; a copy of that lies otherwise.
+    static const c10::OperatorHandle reshape = *find_operator("aten::reshape", "");
+    x.op = reshape;
+    x.args.resize(2);
+  }
   std::vector<Type> types;
   const record::TensorIds given = results(e);
   for (size_t i = 0; i < given.size(); ++i) {

@@ -247,3 +247,25 @@ def test_a_view_that_is_returned_is_no_copy():
     with torch.autograd.profiler.profile() as seen:
         compiled(x)
     assert {e.name for e in seen.function_events}.isdisjoint({"aten::clone", "aten::copy_"})
+
+
+def test_products_of_parts_under_gradients():
+    """einsum views what it is given by the strides of that, which a copy of a part of it has not."""
+
+    def f(x, w):
+        spectrum = torch.fft.rfft(x)
+        low = torch.einsum("bix,iox->box", spectrum[:, :, :4], w)
+        high = torch.einsum("bix,iox->box", spectrum[:, 1:, -3:], w[1:, :, 1:])
+        return torch.fft.irfft(low, n=x.shape[-1]), high.abs()
+
+    compiled = torchbolt.compile(f)
+    for seed in range(4):
+        torch.manual_seed(seed)
+        given = torch.randn(2, 4, 10), torch.randn(4, 3, 4, dtype=torch.complex64)
+        grads = []
+        for fn in (compiled, f):
+            leaves = [t.clone().requires_grad_() for t in given]
+            results = fn(*leaves)
+            sum(r.square().sum() for r in results).backward()
+            grads.append([*results, *(t.grad for t in leaves)])
+        torch.testing.assert_close(*grads)
