@@ -1,0 +1,155 @@
+# tests/programs/test_published_habits.py
+"""How models and losses in other people's repositories are written: one short program for each habit."""
+
+import collections
+import itertools
+
+import pytest
+import torch
+from rows import HIT, MISS, Rows, ints, randn
+from torch import nn
+from torch.nn import functional as F
+
+ROWS = Rows()
+LENGTHS = (8, 8, 8, 12, 16, 20)
+SIZES = (MISS, HIT, HIT, MISS, HIT, HIT)
+
+
+class Boxes:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __getitem__(self, item):
+        return Boxes(self.tensor[item].view(1, -1) if isinstance(item, int) else self.tensor[item])
+
+    def __len__(self):
+        return self.tensor.shape[0]
+
+    def clip(self, size):
+        self.tensor = torch.minimum(self.tensor, self.tensor.new_tensor(size)).clamp(min=0)
+
+
+class Instances:
+    """Fields by name, all of one length."""
+
+    def __init__(self, **fields):
+        self._fields = {}
+        for name, value in fields.items():
+            setattr(self, name, value)
+
+    def __setattr__(self, name, value):
+        if name.startswith("_"):
+            super().__setattr__(name, value)
+        else:
+            assert not self._fields or len(value) == len(self), f"{name} has {len(value)}"
+            self._fields[name] = value
+
+    def __getattr__(self, name):
+        if name == "_fields" or name not in self._fields:
+            raise AttributeError(name)
+        return self._fields[name]
+
+    def __len__(self):
+        return len(next(iter(self._fields.values())))
+
+    def __getitem__(self, item):
+        return Instances(**{name: value[item] for name, value in self._fields.items()})
+
+
+@ROWS(calls=[(randn(n, 4, seed=n), randn(n, seed=n)) for n in (5, 5, 5)])
+def fields_of_instances(boxes, scores):
+    found = Instances(boxes=Boxes(boxes), scores=scores)
+    found.boxes.clip((1.0, 2.0, 1.0, 2.0))
+    found.classes = (found.scores > 0).long()
+    best = found[found.scores.argsort(descending=True)][:3]
+    return best.boxes.tensor * 2, best.classes, len(found), hasattr(found, "masks")
+
+
+@ROWS(
+    calls=[(randn(2, n, 3, seed=n), ints(2, n, below=3, seed=n)) for n in LENGTHS],
+    expect=(MISS, HIT, HIT, MISS, MISS, MISS),
+    regions=4,
+)
+def forward_algorithm(emissions, tags):
+    """Each length has its steps."""
+    turns = torch.eye(3) * 0.5
+    score, paths = emissions[:, 0].gather(1, tags[:, :1]).squeeze(1), emissions[:, 0]
+    for t in range(1, emissions.shape[1]):
+        score = score + turns[tags[:, t - 1], tags[:, t]] + emissions[torch.arange(2), t, tags[:, t]]
+        paths = torch.logsumexp(paths[:, :, None] + turns, 1) + emissions[:, t]
+    return torch.logsumexp(paths, 1) - score
+
+
+@ROWS(calls=[(randn(2, n, 4, seed=n),) for n in LENGTHS], expect=SIZES, regions=2)
+def in_chunks_with_decay(x):
+    """A linear recurrence by chunks, as state space models have it."""
+    chunks = x.view(x.shape[0], x.shape[1] // 4, 4, 4)
+    decay = torch.tril(torch.ones(4, 4)).cumsum(0) * -0.1
+    within = torch.einsum("bclh,ls->bcsh", chunks, decay.exp())
+    ends = torch.cat([torch.zeros_like(within[:, :1, -1]), within[:, :-1, -1]], 1)
+    return (within + ends.cumsum(1)[:, :, None]).flatten(1, 2)
+
+
+@ROWS(calls=[(randn(n, 6, seed=n, requires_grad=True),) for n in LENGTHS], expect=SIZES, regions=2, grad=True)
+def experts_choose(x):
+    chances = x[:, :3].softmax(-1)
+    weights, rows = chances.t().topk(2, -1)
+    shown = x[rows] * torch.arange(1.0, 4.0)[:, None, None]
+    return torch.zeros_like(x).index_add(0, rows.flatten(), (shown * weights[..., None]).flatten(0, 1))
+
+
+@ROWS.made(
+    calls=[(ints(2, n, below=9, seed=n), 4 + i) for i, n in enumerate(LENGTHS)],
+    expect=(MISS, MISS, HIT, MISS, HIT, HIT),
+    regions=3,
+)
+def windows_that_grow():
+    """Value embeddings, gates of skips, a cap on logits and a window that a schedule widens."""
+
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embed, self.values, self.head = nn.Embedding(9, 8), nn.Embedding(9, 8), nn.Linear(8, 9, bias=False)
+            self.gates = nn.Parameter(torch.tensor([0.7, 0.3]))
+
+        def forward(self, tokens, window):
+            x = F.rms_norm(self.embed(tokens), (8,))
+            place = torch.arange(tokens.shape[1])
+            seen = (place[:, None] >= place) & (place[:, None] - place < window)
+            value = self.gates[0] * x + self.gates[1] * self.values(tokens)
+            x = x + F.scaled_dot_product_attention(x, x, value, attn_mask=seen)
+            return 30 * torch.tanh(self.head(F.relu(x).square()) / 30)
+
+    return Model()
+
+
+@ROWS.made(randn(4, 3), expect=(MISS, MISS, HIT, HIT, HIT, HIT), regions=2)
+def statistics_by_hooks():
+    model = nn.Sequential(nn.Linear(3, 3), nn.Tanh())
+    seen = collections.defaultdict(list)
+    for name, part in model.named_children():
+        part.register_forward_hook(lambda _, __, out, name=name: seen[name].append(out.detach().abs().mean()))
+
+    def run(x):
+        y = model(x)
+        return y, {name: values[-1] for name, values in seen.items()}, len(seen)
+
+    return run
+
+
+@ROWS(randn(3), randn(3, seed=1))
+def sent_to_a_generator(x, y):
+    def mean():
+        total, count = torch.zeros(3), 0
+        while True:
+            value = yield total / max(count, 1)
+            total, count = total + value, count + 1
+
+    running = mean()
+    next(running)
+    return [running.send(value) for value in (x, y, x)], list(itertools.accumulate([1, 2, 3]))
+
+
+@pytest.mark.parametrize("row", ROWS, ids=str)
+def test_published_habits(row):
+    row.check()
