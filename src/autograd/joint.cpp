@@ -18,6 +18,7 @@
 #include "autograd/trial.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
+#include "autograd/written_apart.h"
 #include "python/gil.h"
 #include "record/recorder.h"
 #include "record/replay.h"
@@ -79,6 +80,7 @@ class Making {
       throw_unsupported("results whose gradients lead to nothing from outside");
     writer_.finish();
     copy_results(joint_);
+    write_apart(joint_.tape, joint_.sizes);
   }
 
   void make_inputs() {

@@ -15,6 +15,7 @@
 #include "autograd/selected_rows.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
+#include "autograd/written_apart.h"
 #include "record/replay.h"
 #include "record/text.h"
 #include "support/error.h"
@@ -62,6 +63,7 @@ class StepMaking {
         throw_unsupported("a result that can be differentiated, beside a backward pass");
     }
     writer_.finish();
+    write_apart(joint_.tape, joint_.sizes);
     step.leaves = leaves();
     step.wanted = joint_.outputs;
     step.tape = std::move(joint_.tape);

@@ -171,6 +171,48 @@ def test_what_was_written_to_comes_again_with_the_writes():
     assert found.again.count("mul_") <= 1
 
 
+@pytest.mark.parametrize("activation", [nn.SiLU, nn.Hardswish, nn.Mish])
+def test_activations_in_place_keep_no_more_than_others(activation):
+    """Autograd copies what they overwrite, and neither of the two could be made again as they stand."""
+
+    def network(inplace):
+        torch.manual_seed(0)
+        stages = [(nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), activation(inplace=inplace)) for a, b in CHANNELS]
+        return nn.Sequential(*(module for stage in stages for module in stage))
+
+    x = torch.randn(2, 3, 16, 16)
+    for budget in (None, 0.0):
+        model = network(inplace=True)
+        found = decided_and_checked(model, x, module=model, budget=budget)
+        plain = decided(network(inplace=False), x, budget=budget)
+        assert "native_batch_norm" in found.again and "silu_" not in found.again
+        assert found.bytes <= plain.bytes and found.peak <= plain.peak
+
+
+CHANNELS = [(3, 8), (8, 8), (8, 8), (8, 4)]
+OVERWRITTEN = {
+    "handed out": lambda y: (y.clone(), F.silu(y, inplace=True)),
+    "shown before": lambda y: (y[0], y.clone(), F.silu(y, inplace=True)),
+    "shown after": lambda y: (y.clone() * 2, F.silu(y, inplace=True)[:, 1:].cos()),
+    "read in between": lambda y: (y.clone().sin(), y.exp().sum(), F.silu(y, inplace=True) * 3),
+    "copy written": lambda y: (y.clone().mul_(2).sin(), F.silu(y, inplace=True).cos()),
+    "written twice": lambda y: (F.silu(F.hardswish(y, inplace=True), inplace=True),),
+    "copied twice": lambda y: (y.clone().sin(), y.clone().cos(), F.mish(y, inplace=True)),
+    "transposed": lambda y: (F.silu(y.t(), inplace=True), y.cos()),
+    "by two": lambda y: (y.clone().cos(), y.mul_(y.detach().sin() + 1)),
+}
+
+
+@pytest.mark.parametrize("name", OVERWRITTEN)
+@pytest.mark.parametrize("budget", [None, 0.0])
+def test_copies_of_what_is_written_to(name, budget):
+    def run(x, w):
+        y = (x @ w).sin()
+        return tuple(part * 1 for part in OVERWRITTEN[name](y))
+
+    decided_and_checked(run, leaf(6, 8), leaf(8, 4), budget=budget)
+
+
 def test_what_read_a_buffer_before_it_was_written_is_kept():
     mean = torch.randn(16)
 
