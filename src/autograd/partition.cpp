@@ -2,13 +2,17 @@
 #include "autograd/partition.h"
 
 #include <algorithm>
+#include <cmath>
+#include <iterator>
 #include <limits>
 #include <set>
+#include <tuple>
 #include <utility>
 
 #include "autograd/flow.h"
 #include "autograd/min_cut.h"
 #include "autograd/order.h"
+#include "autograd/step_price.h"
 #include "record/text.h"
 #include "support/error.h"
 
@@ -22,11 +26,14 @@ int64_t as_capacity(double price) {
   return static_cast<int64_t>(std::min(price * kUnits + 1, kMost));
 }
 
+/// Of what no kernel would have to write otherwise.
+double price_to_write(const Flow& flow, const Storage& storage) {
+  return storage.materialised ? 0 : static_cast<double>(storage.bytes) * 2 * flow.prices.materialised;
+}
+
 /// What it costs to keep a storage, if memory is `scale` times as dear as usual.
 double price_to_keep(const Flow& flow, const Storage& storage, double scale) {
-  const Prices& prices = flow.prices;
-  const double written_and_read = storage.materialised ? 0 : 2 * prices.materialised;
-  return static_cast<double>(storage.bytes) * (prices.kept * scale + written_and_read);
+  return static_cast<double>(storage.bytes) * flow.prices.kept * scale + price_to_write(flow, storage);
 }
 
 double price_of_memory_again(const Flow& flow, const Storage& storage) {
@@ -133,13 +140,11 @@ struct KeepingPlan {
   Order order;
   Peak peak;
   int64_t kept = 0, between = 0;  ///< bytes; `between` the parts the results are alive as well
-  double price = 0;               ///< of what is computed again, and of what is only written to be kept
+  double time = 0;                ///< the price of what is computed again, or is only written to be kept
+  double price = 0;               ///< the same, and that of memory
 };
 
-/// What is kept lies there until the backward part begins, which may be long: that counts beside the peak.
-constexpr double kUntilBackward = 0.5;
-
-double price_of(const Flow& flow, const Fates& fates, const Order& order) {
+double time_of(const Flow& flow, const Fates& fates, const Order& order) {
   double price = 0;
   std::set<int> touched;
   for (int i : order.backward) {
@@ -153,7 +158,7 @@ double price_of(const Flow& flow, const Fates& fates, const Order& order) {
     if (fates[s] == Fate::Again)
       price += price_of_memory_again(flow, storage);
     else if (!storage.held)
-      price += price_to_keep(flow, storage, kUntilBackward);
+      price += price_to_write(flow, storage);
   }
   return price;
 }
@@ -170,13 +175,17 @@ int64_t bytes_of(const Flow& flow, const std::vector<TensorId>& kept, const std:
   return bytes;
 }
 
+/// What is kept lies there until the backward part begins, which may be long: that counts beside the peak.
+constexpr double kUntilBackward = 0.5;
+
 KeepingPlan plan_with(const Flow& flow, const std::vector<int>& needed, Fates fates) {
   KeepingPlan plan{std::move(fates), {}, {}};
   plan.order = order_of(flow, needed, plan.fates);
   plan.peak = peak_of(flow, plan.fates, plan.order);
   plan.kept = bytes_of(flow, plan.order.kept, {});
   plan.between = bytes_of(flow, plan.order.kept, flow.joint.outputs);
-  plan.price = price_of(flow, plan.fates, plan.order);
+  plan.time = time_of(flow, plan.fates, plan.order);
+  plan.price = plan.time + kUntilBackward * flow.prices.kept * static_cast<double>(plan.kept);
   return plan;
 }
 
@@ -189,6 +198,8 @@ class Dropped {
   }
 
   bool helps() const { return possible_ && gain_ > 0; }
+  int64_t gain() const { return gain_; }
+  double price() const { return price_; }
   double bytes_for_price() const { return static_cast<double>(gain_) / (price_ + 1); }
 
  private:
@@ -292,7 +303,10 @@ class Pieces {
 class Plans {
  public:
   explicit Plans(const Flow& flow)
-      : flow_(flow), needed_(needed_backward(flow)), eager_(plan_with(flow, needed_, as_eager(flow))) {
+      : flow_(flow),
+        needed_(needed_backward(flow)),
+        step_(price_of_step(flow, needed_)),
+        eager_(plan_with(flow, needed_, as_eager(flow))) {
     std::vector<KeepingPlan> all{plan_with(flow, needed_, again(flow, eager_.fates, &Storage::cast_weight))};
     for (double scale : {1.0, 8.0, 1024.0}) {
       all.push_back(plan_with(flow, needed_, Cut(flow, needed_, {.scale = scale}).make()));
@@ -302,14 +316,15 @@ class Plans {
       for (int count : {4, 8, 16, 32}) all.push_back(plan_with(flow, needed_, pieces.cut_into(count)));
     }
     all.push_back(plan_with(flow, needed_, Cut(flow, needed_, {.bytes_alone = true}).make()));
-    most_ = all.back().peak.bytes;
+    usual_ = usual(all, all.back().peak.bytes);
+    all.push_back(usual_);
     std::ranges::stable_sort(all, {}, &KeepingPlan::price);
-    usual_ = usual(all);
     for (KeepingPlan& plan : all)
       if (row_.empty() || plan.peak.bytes < row_.back().peak.bytes) row_.push_back(std::move(plan));
   }
 
   const KeepingPlan& eager() const { return eager_; }
+  double share_of_step(const KeepingPlan& plan) const { return step_ > 0 ? plan.time / step_ : 0; }
 
   const KeepingPlan& choose(const Budget& budget) const {
     if (budget.bytes) return first_below(*budget.bytes);
@@ -320,31 +335,51 @@ class Plans {
   }
 
  private:
-  /// Layers of one kind are all kept or all computed again by the price of memory alone. Up to this share of
-  /// eager's memory it is spent to save time, but no more than where bytes alone count (`most_`), since that
-  /// costs next to no time; a part of them is computed again where that would be more.
+  /// Layers of one kind are all kept or all computed again by the price of memory alone. So from the plan
+  /// that takes least time the peak is lowered: for no more than so much of the step's time,
+  static constexpr double kOfStep = 0.02;
+  /// or, whatever it takes, to so much of what eager needs.
   static constexpr double kOfEager = 0.9;
 
   /// Whoever runs between the parts (the loss, another piece of the region) has a peak of its own above what
   /// is there then, so that is no more than in eager, either.
-  bool fits(const KeepingPlan& plan, double share, int64_t most) const {
-    return static_cast<double>(plan.peak.bytes) <= share * static_cast<double>(eager_.peak.bytes) &&
-           plan.peak.bytes <= most && plan.between <= eager_.between;
+  bool fits(const KeepingPlan& plan, int64_t most) const {
+    return plan.peak.bytes <= std::min(most, eager_.peak.bytes) && plan.between <= eager_.between;
   }
 
-  /// Of those that need less memory than eager, or at least no more, the one that is worth its price.
-  const KeepingPlan& usual(const std::vector<KeepingPlan>& all) const {
-    const KeepingPlan* best = nullptr;
-    constexpr int64_t kAny = std::numeric_limits<int64_t>::max();
-    for (const auto& [share, most] : {std::pair(kOfEager, most_), {kOfEager, kAny}, {1.0, kAny}}) {
-      for (const KeepingPlan& plan : all)
-        if (fits(plan, share, most) && (!best || cost(plan) < cost(*best))) best = &plan;
-      if (best) return *best;
-    }
-    return eager_;
+  /// `most`: the peak where bytes alone count, which takes next to no time.
+  KeepingPlan usual(const std::vector<KeepingPlan>& all, int64_t most) const {
+    std::vector<KeepingPlan> among;
+    for (int64_t allowed : {most, std::numeric_limits<int64_t>::max()})
+      if (among.empty())
+        std::ranges::copy_if(all, std::back_inserter(among), [&](const auto& p) { return fits(p, allowed); });
+    if (among.empty()) return eager_;
+    const KeepingPlan quickest = *std::ranges::min_element(among, {}, &KeepingPlan::time);
+    const double longest = quickest.time + kOfStep * step_;
+    among.push_back(lowered(quickest, longest));
+    const auto rank = [&](const KeepingPlan& plan) {
+      const bool high = is_high(plan), slow = plan.time > longest;
+      const double peak = static_cast<double>(plan.peak.bytes);
+      return std::tuple(high, slow, slow && !high ? plan.time : peak, plan.time);
+    };
+    return *std::ranges::min_element(among, {}, rank);
   }
-  double cost(const KeepingPlan& plan) const {
-    return plan.price + flow_.prices.kept * static_cast<double>(plan.peak.bytes);
+  bool is_high(const KeepingPlan& plan) const {
+    return static_cast<double>(plan.peak.bytes) > kOfEager * static_cast<double>(eager_.peak.bytes);
+  }
+
+  /// A part of the best of what is there at the peak is computed again, and so on.
+  KeepingPlan lowered(KeepingPlan now, double longest) const {
+    constexpr int kMost = 12;
+    const auto high = static_cast<int64_t>(kOfEager * static_cast<double>(eager_.peak.bytes));
+    for (int taken = 0; taken < kMost; ++taken) {
+      KeepingPlan next = plan_with(
+          flow_, needed_, after_step(now, {.bytes = now.peak.bytes - high, .price = longest - now.time}));
+      if (next.peak.bytes >= now.peak.bytes || !fits(next, now.peak.bytes)) break;
+      if (next.time > longest && !is_high(now)) break;
+      now = std::move(next);
+    }
+    return now;
   }
 
   const KeepingPlan& first_below(int64_t allowed) const {
@@ -357,15 +392,22 @@ class Plans {
     constexpr int kMost = 16;
     KeepingPlan now = all.back();
     for (int taken = 0; taken < kMost; ++taken) {
-      Fates fates = after_step(now);
+      Fates fates = after_step(now, {});
       if (fates == now.fates) return;
       now = plan_with(flow_, needed_, std::move(fates));
       all.push_back(now);
     }
   }
 
-  /// The best of what can be computed again at the peak, an eighth of it at once.
-  Fates after_step(const KeepingPlan& now) const {
+  /// How far a step goes: until so many bytes are saved, and on as long as it costs no more than this.
+  struct Allowed {
+    int64_t bytes = std::numeric_limits<int64_t>::max();
+    double price = 0;
+  };
+
+  /// The best of what can be computed again at the peak, an eighth of it at once: what is computed again
+  /// moves the peak.
+  Fates after_step(const KeepingPlan& now, Allowed allowed) const {
     std::vector<std::pair<double, int>> best;
     for (size_t s = 0; s < now.fates.size(); ++s) {
       const bool there = now.fates[s] == Fate::Kept && now.peak.last_use[s] >= now.peak.at;
@@ -379,15 +421,19 @@ class Plans {
     for (const auto& [_, s] : best) {
       if (fates[s] != Fate::Kept) continue;
       Dropped step(flow_, fates, s);
-      if (step.helps()) fates = std::move(step.fates);
+      if (!step.helps()) continue;
+      allowed.price -= step.price();
+      if (allowed.price < 0 && allowed.bytes <= 0) break;
+      allowed.bytes -= step.gain();
+      fates = std::move(step.fates);
     }
     return fates;
   }
 
   const Flow& flow_;
   const std::vector<int> needed_;
+  const double step_;  ///< its price
   const KeepingPlan eager_;
-  int64_t most_ = 0;  ///< the peak where bytes alone count
   KeepingPlan usual_;
   std::vector<KeepingPlan> row_;
 };
@@ -406,8 +452,10 @@ Partition partition(const Joint& joint, const Budget& budget, const Prices& pric
   const Flow flow(joint, prices);
   Plans plans(flow);
   const KeepingPlan& plan = plans.choose(budget);
-  Partition made{plan.order.kept,         {}, plan.order.forward, plan.order.backward, memory_of(plan),
-                 memory_of(plans.eager())};
+  Partition made{plan.order.kept,          {},
+                 plan.order.forward,       plan.order.backward,
+                 memory_of(plan),          memory_of(plans.eager()),
+                 plans.share_of_step(plan)};
   for (TensorId id : made.kept) {
     const Storage& storage = flow.storages[flow.storage_of(id)];
     if (storage.given && !storage.kept_by_eager) made.inputs_kept_anew.push_back(id);
@@ -422,6 +470,9 @@ void check_share(double share) {
 
 std::string print(const Joint& joint, const Partition& partition) {
   std::string text = line("eager", partition.eager) + line("here", partition.memory);
+  const auto tenths = static_cast<int>(std::lround(1000 * partition.share_of_step));
+  text += detail::concat("; computed again, or only written to be kept: ", tenths / 10, ".", tenths % 10,
+                         " % of the step's time\n");
   const auto& tensors = joint.tape.tensors;
   for (TensorId id : partition.kept) {
     const record::TensorInfo& info = tensors[id];

@@ -7,8 +7,10 @@
 // at the moment of the peak, and gives most bytes for its price, goes first; cuts under which memory is
 // dearer are tried too. All these plans stand in one row, each dearer and with a lower peak than those before
 // it. The row does not depend on what is allowed, so a smaller allowance never gives a higher peak. Where
-// nothing is said, no more is allowed than a cut needs that minds bytes alone: what it has computed again is
-// nearly free.
+// nothing is said, the plan that takes least time is the first, of those whose peak is no higher than in
+// eager nor than that of a cut which minds bytes alone, so that what it has computed again is nearly free.
+// From there the peak is lowered as long as that takes no more than a fiftieth of the step's time
+// (step_price.h).
 //
 // What is computed again runs once, just before its first reader.
 #pragma once
@@ -45,6 +47,9 @@ struct Partition {
   std::vector<int> forward;   ///< entries of the joint tape that the forward part needs
   std::vector<int> backward;  ///< those of the backward part, and before them what is computed again
   MemoryUse memory, eager;
+  /// What is computed again, and what is only written to be kept, takes so much of the step's time: by
+  /// prices.
+  double share_of_step = 0;
 };
 Partition partition(const Joint& joint, const Budget& budget = {}, const Prices& prices = {});
 

@@ -6,7 +6,7 @@ namespace bolt::graph {
 namespace {
 
 constexpr DeviceFacts kCpu = {
-    .speed = {.bytes_per_ns = 32, .instructions_per_ns = 48, .start_ns = 200},
+    .speed = {.bytes_per_ns = 32, .instructions_per_ns = 48, .multiply_adds_per_ns = 192, .start_ns = 200},
     .scans_by_blocks = false,
     .scatters_in_order = true,
     .takes_numbers = false,
@@ -27,7 +27,10 @@ constexpr DeviceFacts kCpu = {
     .has_several_ways = false,
 };
 constexpr DeviceFacts kCuda = {
-    .speed = {.bytes_per_ns = 3000, .instructions_per_ns = 25000, .start_ns = 2000},
+    .speed = {.bytes_per_ns = 3000,
+              .instructions_per_ns = 25000,
+              .multiply_adds_per_ns = 300000,
+              .start_ns = 2000},
     .scans_by_blocks = true,
     .scatters_in_order = false,
     .takes_numbers = true,

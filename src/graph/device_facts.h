@@ -13,8 +13,9 @@ namespace bolt::graph {
 
 struct MachineSpeed {
   double bytes_per_ns;
-  double instructions_per_ns;  ///< of one element each
-  double start_ns;             ///< of a kernel
+  double instructions_per_ns;   ///< of one element each
+  double multiply_adds_per_ns;  ///< of products of matrices in half types
+  double start_ns;              ///< of a kernel
 };
 
 /// Of convolutions of groups: channels a group, powers of two from the least to the most, for which there are

@@ -20,6 +20,7 @@ class Decided:
         lines = self.text.splitlines()
         self.again = [line.split("::")[1] for line in lines if line.startswith("again")]
         self.kept = [line for line in lines if line.startswith("kept")]
+        (self.of_step,) = (float(line.split()[-6]) for line in lines if "of the step's time" in line)
 
 
 def decided(fn, *args, budget=None):
@@ -156,6 +157,28 @@ def test_a_long_chain_comes_again_piece_by_piece():
 
     found = decided_and_checked(run, leaf(10, 10), leaf(10, 10))
     assert found.peak < found.eager_peak / 3
+
+
+def perceptron(width):
+    w = leaf(width, width)
+
+    def run(x):
+        for _ in range(12):
+            x = F.gelu(x @ w)
+        return x @ w
+
+    return run
+
+
+def test_more_comes_again_where_products_take_the_step():
+    again, peaks = [], []
+    for width in (16, 128, 1024):
+        found = decided(perceptron(width), leaf(64, width))
+        again.append(found.again.count("gelu"))
+        peaks.append(found.peak / found.eager_peak)
+        assert 0 < found.of_step < 100
+    assert again == sorted(again) and again[0] < again[-1], again
+    assert max(peaks) <= 0.9, peaks
 
 
 # --- Writes -----------------------------------------------------------------------------------------------

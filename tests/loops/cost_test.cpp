@@ -87,7 +87,8 @@ TEST(Cost, KernelsCountWhatTheyRepeat) {
 }
 
 TEST(Cost, PriceIsTheLongerOfMovingAndComputing) {
-  const MachineSpeed m{10, 100, 1000};
+  const MachineSpeed m{
+      .bytes_per_ns = 10, .instructions_per_ns = 100, .multiply_adds_per_ns = 1000, .start_ns = 1000};
   EXPECT_EQ(price(m, {5000, 100}), 1500);
   EXPECT_EQ(price(m, {100, 500000}), 6000);
   EXPECT_TRUE(repeats_little(m, 1200000, 1000000));
