@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <limits>
 #include <set>
 #include <tuple>
@@ -146,14 +145,15 @@ struct KeepingPlan {
 
 double time_of(const Flow& flow, const Fates& fates, const Order& order) {
   double price = 0;
-  std::set<int> touched;
+  std::vector<bool> touched(flow.storages.size());
   for (int i : order.backward) {
     if (!flow.is_forward(i)) continue;
     price += flow.entries[i].price;
-    for (int s : flow.entries[i].makes) touched.insert(s);
+    for (int s : flow.entries[i].makes) touched[s] = true;
   }
-  for (TensorId id : order.kept) touched.insert(flow.storage_of(id));
-  for (int s : touched) {
+  for (TensorId id : order.kept) touched[flow.storage_of(id)] = true;
+  for (size_t s = 0; s < touched.size(); ++s) {
+    if (!touched[s]) continue;
     const Storage& storage = flow.storages[s];
     if (fates[s] == Fate::Again)
       price += price_of_memory_again(flow, storage);
@@ -165,13 +165,14 @@ double time_of(const Flow& flow, const Fates& fates, const Order& order) {
 
 /// Of memory that is there for nobody else.
 int64_t bytes_of(const Flow& flow, const std::vector<TensorId>& kept, const std::vector<TensorId>& results) {
-  std::set<int> storages;
-  for (const auto* ids : {&kept, &results})
-    for (TensorId id : *ids)
-      if (id >= 0) storages.insert(flow.storage_of(id));
+  std::vector<bool> counted(flow.storages.size());
   int64_t bytes = 0;
-  for (int s : storages)
-    if (const Storage& it = flow.storages[s]; !it.held) bytes += it.bytes;
+  for (const auto* ids : {&kept, &results})
+    for (TensorId id : *ids) {
+      if (id < 0 || counted[flow.storage_of(id)]) continue;
+      counted[flow.storage_of(id)] = true;
+      if (const Storage& it = flow.storages[flow.storage_of(id)]; !it.held) bytes += it.bytes;
+    }
   return bytes;
 }
 
@@ -349,20 +350,22 @@ class Plans {
 
   /// `most`: the peak where bytes alone count, which takes next to no time.
   KeepingPlan usual(const std::vector<KeepingPlan>& all, int64_t most) const {
-    std::vector<KeepingPlan> among;
+    std::vector<const KeepingPlan*> among;
     for (int64_t allowed : {most, std::numeric_limits<int64_t>::max()})
       if (among.empty())
-        std::ranges::copy_if(all, std::back_inserter(among), [&](const auto& p) { return fits(p, allowed); });
+        for (const KeepingPlan& plan : all)
+          if (fits(plan, allowed)) among.push_back(&plan);
     if (among.empty()) return eager_;
-    const KeepingPlan quickest = *std::ranges::min_element(among, {}, &KeepingPlan::time);
+    const KeepingPlan& quickest = **std::ranges::min_element(among, {}, [](auto* p) { return p->time; });
     const double longest = quickest.time + kOfStep * step_;
-    among.push_back(lowered(quickest, longest));
-    const auto rank = [&](const KeepingPlan& plan) {
-      const bool high = is_high(plan), slow = plan.time > longest;
-      const double peak = static_cast<double>(plan.peak.bytes);
-      return std::tuple(high, slow, slow && !high ? plan.time : peak, plan.time);
+    const KeepingPlan from_quickest = lowered(quickest, longest);
+    among.push_back(&from_quickest);
+    const auto rank = [&](const KeepingPlan* plan) {
+      const bool high = is_high(*plan), slow = plan->time > longest;
+      const auto peak = static_cast<double>(plan->peak.bytes);
+      return std::tuple(high, slow, slow && !high ? plan->time : peak, plan->time);
     };
-    return *std::ranges::min_element(among, {}, rank);
+    return **std::ranges::min_element(among, {}, rank);
   }
   bool is_high(const KeepingPlan& plan) const {
     return static_cast<double>(plan.peak.bytes) > kOfEager * static_cast<double>(eager_.peak.bytes);
