@@ -34,6 +34,12 @@ class Joining {
   at::Tensor joined(const at::Tensor& t) const {
     return heads_ < 0 ? t.unsqueeze(1) : permuted(t, order_).flatten(0, t.dim() - kRank);
   }
+  at::Tensor joined_operand(const at::Tensor& t) const {
+    const at::Tensor all = joined(t);
+    return has_rows(all) ? all : all.contiguous();
+  }
+  /// As the fused kernels read them.
+  static bool has_rows(const at::Tensor& t) { return t.stride(-1) == 1; }
   /// One for all, or with the dimensions of all.
   at::Tensor joined_mask(const at::Tensor& mask) const {
     if (mask.dim() == static_cast<int64_t>(order_.size()) && !is_for_all(mask)) return joined(mask);
@@ -72,8 +78,8 @@ bool call_attention_of_four(const record::Entry& entry, torch::jit::Stack& stack
   // (query, key, value, attn_mask, dropout_p, is_causal, *, scale, enable_gqa)
   const std::vector<at::Tensor> operands{stack[0].toTensor(), stack[1].toTensor(), stack[2].toTensor()};
   const at::Tensor& queries = operands[0];
-  if (device::is_processor(queries.device()) || queries.dim() == kRank || queries.dim() < kRank - 1)
-    return false;
+  if (device::is_processor(queries.device()) || queries.dim() < kRank - 1) return false;
+  if (queries.dim() == kRank && std::ranges::all_of(operands, Joining::has_rows)) return false;
   const auto followed = [](const at::Tensor& t) { return t.requires_grad(); };
   const auto has_batches = [&](const at::Tensor& t) {
     return t.dim() == queries.dim() && outer(t) == outer(queries) && t.numel() > 0;
@@ -85,8 +91,9 @@ bool call_attention_of_four(const record::Entry& entry, torch::jit::Stack& stack
   const Joining joining(operands);
   if (mask) mask = joining.joined_mask(*mask);
   const at::Tensor result = at::scaled_dot_product_attention(
-      joining.joined(operands[0]), joining.joined(operands[1]), joining.joined(operands[2]), mask, 0.0,
-      stack[5].toBool(), stack[6].toOptional<double>(), false);
+      joining.joined_operand(operands[0]), joining.joined_operand(operands[1]),
+      joining.joined_operand(operands[2]), mask, 0.0, stack[5].toBool(), stack[6].toOptional<double>(),
+      false);
   stack = {joining.parted(result, queries).contiguous()};
   return true;
 }

@@ -97,3 +97,19 @@ def test_attention_for_cuda_has_four_dimensions(dims):
     scores = {5: "[2, 3, 4, 5, 5]", 3: "[3, 5, 5]"}[len(dims)]
     assert f"f32{joined} cuda:0 = mul(" in there and f"f32{scores} cuda:0 = mul(" not in there
     assert f"f32{joined} = mul(" not in here
+
+
+def test_attention_for_cuda_has_rows():
+    """Of pixels whose channels are apart, ATen's fused kernels are given copies."""
+
+    def step(*channels):
+        q, k, v = (t.transpose(-1, -2) for t in channels)
+        out = F.scaled_dot_product_attention(q, k, v)
+        return list(GRADIENTS([out], [torch.ones_like(out)], list(channels), False, True))
+
+    operands = [nn.Parameter(torch.randn(2, 3, 8, 16)) for _ in range(3)]
+    tape = _C._record_tape(step, tuple(operands), operands)
+    here, there = (_C._opt(text, ["--emit=graph", "-"])[0] for text in (tape, moved(tape)))
+    assert "f32[2, 3, 16, 8]{384, 128, 1, 16} = mul(" in here
+    assert "f32[2, 3, 16, 8] cuda:0 = mul(" in there
+    assert "f32[2, 3, 16, 8]{384, 128, 1, 16} cuda:0 = mul(" not in there

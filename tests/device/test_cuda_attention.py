@@ -103,6 +103,20 @@ def test_sequences_without_heads_in_training(dtype):
     assert not any("softmax" in name for name in names), names
 
 
+@pytest.mark.parametrize("dtype", KINDS)
+def test_pixels_whose_channels_are_apart_in_training(dtype):
+    def attend(x):
+        q, k, v = x.reshape(2, 3, 4, 32, 49).transpose(-1, -2).unbind(1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    def of_rows(x):
+        q, k, v = x.reshape(2, 3, 4, 32, 49).transpose(-1, -2).contiguous().unbind(1)
+        return F.scaled_dot_product_attention(q, k, v)
+
+    names = trained(attend, of_rows, randn(2, 384, 7, 7, dtype=dtype))
+    assert not any("softmax" in name for name in names), names
+
+
 class Biased(nn.Module):
     """With a bias by relative positions, as image transformers have it."""
 
