@@ -102,11 +102,13 @@ class Padding {
  private:
   using Pair = std::vector<int64_t>;
 
-  /// Are there weights of which the rows that are a multiple alone are read where they lie?
+  /// Are there weights whose rows, all but the last few, may be read where they lie? What a kernel makes it
+  /// makes padded.
   static bool is_large_head(const Node& node, const MatrixProduct& p) {
     constexpr int64_t kLarge = 32 << 20;
-    return p.linear && node.operands.size() == 2 && node.attrs.empty() && p.k % kAlignedElements == 0 &&
-           p.n % kAlignedElements != 0 && !is_transposed(p.left) && !is_transposed(p.right) &&
+    return p.linear && !p.right->def && p.right->type.is_contiguous() && node.operands.size() == 2 &&
+           node.attrs.empty() && p.k % kAlignedElements == 0 && p.n % kAlignedElements != 0 &&
+           !is_transposed(p.left) && !is_transposed(p.right) &&
            p.n * p.k * dtype_bytes(p.right->type.dtype) >= kLarge;
   }
 
