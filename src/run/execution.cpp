@@ -112,6 +112,7 @@ bool multiplied(const Prepared& program, const PreparedStep& p, device::driver::
                                         product.is_added ? places[3] : nullptr, memory.pointer(result)};
   if (!driver.multiply(queue, product, lying)) return false;
   if (p.step->node->op != graph::Op::linear_of_parts) return true;
+  // The other part's columns stand behind those of the first.
   lying.b = places[2];
   lying.result = static_cast<char*>(lying.result) + product.columns * dtype_bytes(product.result_type);
   product.columns = memory.shape(buffers[2]).sizes[0];

@@ -53,7 +53,7 @@ std::optional<Multiplication> in_usual_way(const graph::Node& node, std::span<co
   Strided x = tensors[0], w = tensors[1], result = tensors[operands];
   if (node.op == Op::matmul) return device::driver::multiplication_of(x, w, result);
   const std::vector<int64_t> sizes{w.sizes[1], w.sizes[0]}, strides{w.strides[1], w.strides[0]};
-  if (node.op == Op::linear_of_parts) {  // by the first part; by_other_part
+  if (node.op == Op::linear_of_parts) {  // by the first part; who runs it multiplies by the other as well
     if (!std::ranges::equal(tensors[2].strides, w.strides) || tensors[2].dtype != w.dtype)
       return std::nullopt;
     std::vector<int64_t> first(result.sizes.begin(), result.sizes.end());
