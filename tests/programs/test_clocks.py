@@ -60,8 +60,9 @@ def test_parts_that_are_timed():
     for _ in range(5):
         for got, want in zip(compiled(big, small), parts(big, small), strict=True):
             torch.testing.assert_close(got, want)
-        long, short = taken[-2]
-        assert 0 < short < long
+        assert min(taken[-2]) > 0
+    longs, shorts = zip(*taken[::2], strict=True)  # eager's are the others
+    assert min(shorts) < min(longs)
     assert torchbolt.stats()["recordings"] < 5
     causes = {b.reason for b in torchbolt.explain(parts)(big, small).break_reasons}
     assert any("reads a clock" in cause for cause in causes), causes
