@@ -99,7 +99,7 @@ def finds(x):
     return y + 1, (y > 2).nonzero()
 
 
-@cause("time", 2)
+@cause("time", 1)  # what two clocks show is compared
 def times(x):
     begin = time.perf_counter()
     y = x * 2

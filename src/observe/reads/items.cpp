@@ -77,17 +77,22 @@ static PyRef drawn_as_index(World& world, PyObject* list) {
 }
 
 /// The number in a tensor without dimensions, which torch asks for where that is a part of an index. Null: it
-/// is none, or not done here. (Gradients of what data select are not written down for all numbers.)
-static PyRef item_as_index(Recording& recording, Frame& frame, PyObject* tensor, PyObject* part) {
+/// is none, or not done here: gradients of what data select are not written down for all numbers, and what is
+/// out of range raises, which the program may catch. `dim`: which the part is for; -1: nobody knows.
+static PyRef item_as_index(Recording& recording, Frame& frame, PyObject* tensor, PyObject* part, int dim) {
   static PyObject* const item = PyObject_GetAttrString(guard::tensor_class(), "item");
+  const c10::TensorImpl& indexed = *guard::tensor_impl(tensor);
+  if (dim < 0 || dim >= guard::rank_of(indexed)) return {};
   if (!guard::is_tensor(part) || guard::rank_of(*guard::tensor_impl(part)) != 0 || guard::is_floating(part) ||
       guard::is_mask(*guard::tensor_impl(part)) || !recording.hooks().lends_open() ||
       guard::requires_grad(tensor) || recording.hooks().gives_followed(0))
     return {};
   PyRef number = PyRef::steal(recording.call_native(frame, item, &part, 1, nullptr));
   if (!number) PyErr_Clear();
-  const bool is_place = number && PyLong_CheckExact(number.get()) && Py_SIZE(number.get()) >= 0;
-  return is_place ? std::move(number) : PyRef();
+  if (!number || !PyLong_CheckExact(number.get())) return {};
+  const Py_ssize_t place = PyLong_AsSsize_t(number.get());
+  if (place < 0) PyErr_Clear();
+  return place >= 0 && place < guard::size_of(indexed, dim) ? std::move(number) : PyRef();
 }
 
 /// tensor[key] with such tensors and numbers in the place of lists, arrays and tensors without dimensions.
@@ -96,20 +101,25 @@ static PyRef with_list_indices(Recording& recording, Frame& frame, PyObject* ten
   World& world = recording.world;
   if (!recording.on || !guard::is_tensor(tensor)) return {};
   const bool follows = recording.hooks().follows_numbers() || world.follows();
-  auto as_index = [&](PyObject* part) {
+  auto as_index = [&](PyObject* part, int dim) {
     if (guard::is_array(part)) return array_as_index(world, part);
-    if (PyRef number = item_as_index(recording, frame, tensor, part)) return number;
+    if (PyRef number = item_as_index(recording, frame, tensor, part, dim)) return number;
     PyRef listed = follows ? list_as_index(world, part) : PyRef();
     return listed || !follows ? std::move(listed) : drawn_as_index(world, part);
   };
-  if (!PyTuple_CheckExact(key)) return as_index(key);
+  if (!PyTuple_CheckExact(key)) return as_index(key, 0);
   PyRef parts = PyRef::steal(PySequence_List(key));
   bool any = false;
-  for (Py_ssize_t i = 0; parts && recording.on && i < PyList_GET_SIZE(parts.get()); ++i)
-    if (PyRef part = as_index(PyList_GET_ITEM(parts.get(), i))) {
+  int dim = 0;  // as long as each part before is for one
+  for (Py_ssize_t i = 0; parts && recording.on && i < PyList_GET_SIZE(parts.get()); ++i) {
+    if (PyRef part = as_index(PyList_GET_ITEM(parts.get(), i), dim)) {
       any = true;
       PyList_SetItem(parts.get(), i, part.release());
     }
+    PyObject* const now = PyList_GET_ITEM(parts.get(), i);
+    const bool is_for_one = dim >= 0 && (PyLong_CheckExact(now) || PySlice_Check(now));
+    dim = is_for_one ? dim + 1 : -1;
+  }
   PyRef tuple = any ? PyRef::steal(PyList_AsTuple(parts.get())) : PyRef();
   if (!tuple) PyErr_Clear();
   return tuple;
