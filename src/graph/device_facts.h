@@ -62,7 +62,8 @@ struct DeviceFacts {
   /// Products of half precision are slow where rows do not begin at multiples of 16 bytes, and masks of
   /// attention are copied. See aligned_row.
   bool needs_aligned_rows;
-  /// Convolutions of single pixels may add their sums to what lies in the place of the result.
+  /// Convolutions of single pixels are multiplications that add to an image, which may lie in the result's
+  /// place.
   bool adds_in_place;
   /// Convolutions read channels that lie next to each other, and turn other images round.
   bool likes_channels_last;

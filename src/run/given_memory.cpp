@@ -66,10 +66,6 @@ bool share_memory(const at::Tensor& a, const at::Tensor& b) {
   return a_begin < b_begin + b.nbytes() && b_begin < a_begin + a.nbytes();
 }
 
-void go_on(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
-}
-
 /// Of the arguments behind the sizes (and strides).
 at::Tensor taken(at::IntArrayRef sizes, at::IntArrayRef strides, const c10::IValue& dtype,
                  const c10::IValue& device) {
@@ -78,30 +74,37 @@ at::Tensor taken(at::IntArrayRef sizes, at::IntArrayRef strides, const c10::IVal
   return memory->take(sizes, strides, dtype.toScalarType(), device.toDevice());
 }
 
+constexpr size_t kArguments = 6;  // of either of the following
+
+/// In the place of the call; undefined: it is made.
+void answer(at::Tensor given, const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+            torch::jit::Stack* stack) {
+  if (!given.defined()) {
+    op.redispatchBoxed(keys & c10::DispatchKeySet(c10::DispatchKeySet::FULL_AFTER, kKey), stack);
+    return;
+  }
+  torch::jit::drop(*stack, kArguments);
+  torch::jit::push(*stack, std::move(given));
+}
+
 /// empty.memory_format(SymInt[] size, dtype, layout, device, pin_memory, memory_format)
 void empty(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  constexpr size_t kArguments = 6;
   const auto args = torch::jit::last(*stack, kArguments);
   at::Tensor given;
   if (args[0].isIntList() && (args[5].isNone() || args[5].toMemoryFormat() == at::MemoryFormat::Contiguous)) {
     const std::vector<int64_t> sizes = args[0].toIntVector();
     given = taken(sizes, c10::contiguous_strides(sizes), args[1], args[3]);
   }
-  if (!given.defined()) return go_on(op, keys, stack);
-  torch::jit::drop(*stack, kArguments);
-  torch::jit::push(*stack, std::move(given));
+  answer(std::move(given), op, keys, stack);
 }
 
 /// empty_strided(SymInt[] size, SymInt[] stride, dtype, layout, device, pin_memory)
 void empty_strided(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
-  constexpr size_t kArguments = 6;
   const auto args = torch::jit::last(*stack, kArguments);
   at::Tensor given;
   if (args[0].isIntList() && args[1].isIntList())
     given = taken(args[0].toIntVector(), args[1].toIntVector(), args[2], args[4]);
-  if (!given.defined()) return go_on(op, keys, stack);
-  torch::jit::drop(*stack, kArguments);
-  torch::jit::push(*stack, std::move(given));
+  answer(std::move(given), op, keys, stack);
 }
 
 /// What was made in another result's place, or in its own and not as that lies, is copied elsewhere, so that

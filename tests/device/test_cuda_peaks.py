@@ -73,6 +73,13 @@ def test_no_copy_of_a_large_head_is_kept():
         assert torch.cuda.memory_allocated() - before < 4 << 20
 
 
+def as_trained(model) -> None:
+    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
+        norm.running_mean.normal_(std=0.1)
+        norm.running_var.uniform_(0.5, 1.5)
+    model.eval()
+
+
 class Bottleneck(nn.Module):
     def __init__(self, width: int):
         super().__init__()
@@ -88,10 +95,7 @@ def test_what_is_added_is_added_to(deterministic):
     """A block of single pixels writes its images over those that it was given."""
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(64, 256, 1), *(Bottleneck(256) for _ in range(3)), nn.AdaptiveAvgPool2d(1)).cuda()
-    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
-        norm.running_mean.normal_(std=0.1)
-        norm.running_var.uniform_(0.5, 1.5)
-    model.eval()
+    as_trained(model)
     x = randn(32, 64, 56, 56)
     with torch.no_grad():
         exact = model.double()(x.double())
@@ -126,10 +130,7 @@ class Wider(nn.Module):
 def test_sums_are_the_librarys(width, mode):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Conv2d(3, width, 3), *(Wider(width) for _ in range(3)), nn.Conv2d(width, 8, 3)).cuda()
-    for norm in (m for m in model.modules() if isinstance(m, nn.BatchNorm2d)):
-        norm.running_mean.normal_(std=0.1)
-        norm.running_var.uniform_(0.5, 1.5)
-    model.eval()
+    as_trained(model)
     x = randn(8, 3, 40, 40)
     with torch.no_grad():
         exact = model.double()(x.double())

@@ -106,6 +106,15 @@ def test_weights_of_one_size_are_a_batch_wherever_they_lie(turned):
     check(model, x, compiled)
 
 
+def check_ending(model, activation, x):
+    """A product of the model's ends in it, of what is no number, too."""
+    assert f'activation="{activation}"' in check(model, x, torchbolt.compile(model))
+    compiled = torchbolt.compile(model)
+    x[0, 0, 0] = float("nan")
+    with torch.no_grad():
+        assert compiled(x)[0, 0].isnan().all() and torch.equal(compiled(x).isnan(), model(x).isnan())
+
+
 class Gelu(nn.Module):
     def __init__(self, by_hand=False):
         super().__init__()
@@ -126,12 +135,7 @@ class Gelu(nn.Module):
 def test_products_end_in_a_gelu(dtype, by_hand, rows):
     model = Gelu(by_hand).to("cuda", dtype)
     model.made_of = (by_hand,)
-    x = torch.randn(*rows, 64, device="cuda", dtype=dtype)
-    assert 'activation="gelu_tanh"' in check(model, x, torchbolt.compile(model))
-    compiled = torchbolt.compile(model)
-    x[0, 0, 0] = float("nan")
-    with torch.no_grad():
-        assert compiled(x)[0, 0].isnan().all() and torch.equal(compiled(x).isnan(), model(x).isnan())
+    check_ending(model, "gelu_tanh", torch.randn(*rows, 64, device="cuda", dtype=dtype))
 
 
 class Relu(nn.Module):
@@ -149,12 +153,7 @@ class Relu(nn.Module):
 def test_products_end_in_a_relu(dtype, bias, rows):
     model = Relu(bias).to("cuda", dtype)
     model.made_of = (bias,)
-    x = torch.randn(*rows, 64, device="cuda", dtype=dtype)
-    assert 'activation="relu"' in check(model, x, torchbolt.compile(model))
-    compiled = torchbolt.compile(model)
-    x[0, 0, 0] = float("nan")
-    with torch.no_grad():
-        assert compiled(x)[0, 0].isnan().all() and torch.equal(compiled(x).isnan(), model(x).isnan())
+    check_ending(model, "relu", torch.randn(*rows, 64, device="cuda", dtype=dtype))
 
 
 def test_a_relus_gradients_are_eagers():
