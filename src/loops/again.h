@@ -1,10 +1,10 @@
 // loops/again.h
 // Fused value -> what it takes to compute it once more where it is read, instead of storing it there.
 //
-// That is for pointwise work on one large value at the places of its own result, beside what is far smaller:
-// an image normalised by statistics of its channels. It is asked twice: of values that are made of narrower
-// ones before anything is merged (roles.cpp), and of what kernels store for each other when they have been
-// merged (compute_where_read.cpp).
+// That is for pointwise work on one or two large values at the places of its own result, beside what is far
+// smaller: an image normalised by statistics of its channels, or that normalisation's gradient. It is asked
+// twice: of values that are made of narrower ones before anything is merged (roles.cpp), and of what kernels
+// store for each other when they have been merged (compute_where_read.cpp).
 #pragma once
 
 #include <optional>
@@ -17,20 +17,22 @@ namespace bolt::loops {
 /// By value id.
 struct Lying {
   std::vector<char> in_memory;  ///< it lies there whoever computes it
-  /// Which kernel computes it, if its node may be computed where it is read; -1: it may not. Nodes of several
-  /// kernels are not computed again together.
+  /// Which kernel computes it, if its node may be computed where it is read. Nodes of several kernels are not
+  /// computed again together.
   std::vector<int> made_by;
+  static constexpr int kNowhereElse = -1;  ///< it may not be computed where it is read
+  static constexpr int kByReaders = -2;    ///< each kernel that reads it does so already
 };
 
 struct Again {
-  double instructions = 0;             ///< of all elements
-  const graph::Value* from = nullptr;  ///< the large value in memory, if any
-  std::vector<const graph::Node*> nodes;
+  double instructions = 0;                ///< of all elements
+  std::vector<const graph::Value*> from;  ///< the large values in memory
+  std::vector<const graph::Node*> nodes;  ///< without what readers compute already
 };
 std::optional<Again> computed_again(const graph::Value* v, const Lying& lying);
 
 /// Is it less work for `readers` kernels to compute `v` than for one to store it and for them to load it?
-/// `fetch`: how many kernels read again.from for that alone. `least`: bytes that it must save beyond that.
-bool pays_again(const graph::Value* v, const Again& again, size_t readers, size_t fetch, double least);
+/// `fetched`: bytes that these read for that alone. `least`: bytes that it must save beyond that.
+bool pays_again(const graph::Value* v, const Again& again, size_t readers, double fetched, double least);
 
 }  // namespace bolt::loops

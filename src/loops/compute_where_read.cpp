@@ -5,12 +5,16 @@
 
 #include "loops/again.h"
 #include "loops/cost.h"
+#include "loops/space.h"
 
 namespace bolt::loops {
 namespace {
 
 using graph::Node;
 using graph::Value;
+
+// Of a kernel that computes what it reads: a few more than of one that is merged, for fewer bytes.
+constexpr size_t kMostOperands = kMaxOperands + 4;
 
 /// Not by a call that ends in it: what it is made of lies nowhere then.
 bool is_stored_for_others(const Units& units, const Value* v) {
@@ -24,10 +28,13 @@ bool is_stored_for_others(const Units& units, const Value* v) {
 
 Lying lying_of(const Units& units) {
   const Usage& usage = units.fusion.usage;
-  Lying lying{usage.materialized, std::vector<int>(usage.materialized.size(), -1)};
+  Lying lying{usage.materialized, std::vector<int>(usage.materialized.size(), Lying::kNowhereElse)};
   for (size_t id = 0; id < units.unit_of.size(); ++id) {
     const int u = units.unit_of[id];
-    if (u < 0) continue;
+    if (u < 0) {
+      if (usage.role[id] == Role::Free) lying.made_by[id] = Lying::kByReaders;
+      continue;
+    }
     const auto& readers = units.readers_of[id];
     if (units.wanted[id] ||
         std::any_of(readers.begin(), readers.end(), [&](const Node* r) { return units.unit(r) != u; }))
@@ -44,23 +51,28 @@ bool pays_for_readers(const Units& units, const Value* v, const Again& again) {
   const int made_by = units.unit_of[v->id];
   std::vector<int> kernels;
   for (const Node* r : units.readers_of[v->id]) add_once(kernels, units.unit(r));
-  size_t readers = 0, fetch = 0;
-  bool all_read_it = true;
+  const std::vector<const Value*> needed = units.sources_of({again.nodes, {}});
+  size_t readers = 0;
+  double fetched = 0, kept = 0;
   for (int u : kernels) {
     const Group group = units.group(u);
     const std::vector<const Value*> read = units.sources_of(group);
-    const bool reads_it = !again.from || std::find(read.begin(), read.end(), again.from) != read.end() ||
-                          units.unit_of[again.from->id] == u;
-    fetch += !reads_it;
+    auto has = [&](const Value* x) {
+      return units.unit_of[x->id] == u || std::find(read.begin(), read.end(), x) != read.end();
+    };
+    double here = 0;
+    for (const Value* x : again.from)
+      if (!has(x)) here += Units::bytes_of(x);
+    fetched += here;
+    kept = std::max(kept, here);
     if (u == made_by) continue;
     ++readers;
-    all_read_it &= reads_it;
-    if (read.size() + group.stored.size() + again.nodes.size() > kMaxOperands ||
+    const auto more = std::count_if(needed.begin(), needed.end(), [&](const Value* x) { return !has(x); });
+    if (read.size() - 1 + static_cast<size_t>(more) + group.stored.size() > kMostOperands ||
         group.nodes.size() + again.nodes.size() > kMaxNodes)
       return false;
   }
-  return (all_read_it || Units::bytes_of(again.from) <= Units::bytes_of(v)) &&
-         pays_again(v, again, readers, fetch, kWaits);
+  return kept <= Units::bytes_of(v) && pays_again(v, again, readers, fetched, kWaits);
 }
 
 void free_nodes(Units& units, const std::vector<char>& freed) {
@@ -78,23 +90,35 @@ void free_nodes(Units& units, const std::vector<char>& freed) {
   units.link();
 }
 
+/// What held a kernel's nodes over one space together may be computed elsewhere now.
+void take_apart_without_space(Units& units, const std::vector<int>& touched) {
+  for (int u : touched) {
+    const Units::Part& p = units.parts[u];
+    if (p.alive && !p.call && p.nodes.size() > 1 && !align(units.fusion.usage, units.group(u)))
+      units.take_apart(u);
+  }
+}
+
 }  // namespace
 
 bool compute_where_read(Units& units, int& fuel) {
   const Usage& usage = units.fusion.usage;
   std::vector<char> freed(usage.role.size(), 0);
   const Lying lying = lying_of(units);
-  bool any = false;
+  std::vector<int> touched;
   for (const Node* n : units.nodes) {
     if (usage.role_of(n) != Role::Fused || !is_stored_for_others(units, n->out())) continue;
     const auto again = computed_again(n->out(), lying);
     if (!again || fuel == 0 || !pays_for_readers(units, n->out(), *again)) continue;
     for (const Node* m : again->nodes) freed[m->out()->id] = 1;
-    any = true;
+    add_once(touched, units.unit(n));
+    for (const Node* r : units.readers_of[n->out()->id]) add_once(touched, units.unit(r));
     if (fuel > 0) --fuel;
   }
-  if (any) free_nodes(units, freed);
-  return any;
+  if (touched.empty()) return false;
+  free_nodes(units, freed);
+  take_apart_without_space(units, touched);
+  return true;
 }
 
 }  // namespace bolt::loops

@@ -167,7 +167,8 @@ class Fuser : private Units {
     return any;
   }
 
-  /// Pointwise nodes of `a` over its whole space that only `b` waits for, later ones first.
+  /// Pointwise nodes of `a` over its whole space that only `b` waits for, and what only these read; later
+  /// ones first.
   std::vector<const Node*> only_for(int a, int b) const {
     const double most = static_cast<double>(estimate(extent(parts[a])));
     std::vector<const Node*> found;
@@ -175,10 +176,11 @@ class Fuser : private Units {
       const Node* n = parts[a].nodes[i];
       const Value* v = n->out();
       const auto& readers = readers_of[v->id];
-      if (kind_of(n) != OpKind::Pointwise || wanted[v->id] || returned[v->id] || elements(v) < most) continue;
+      if (kind_of(n) != OpKind::Pointwise || wanted[v->id] || returned[v->id]) continue;
+      const bool is_whole = elements(v) >= most;
       const bool is_only = std::all_of(readers.begin(), readers.end(), [&](const Node* r) {
         return std::find(found.begin(), found.end(), r) != found.end() ||
-               (unit(r) == b && !is_only_kept(v, r));
+               (is_whole && unit(r) == b && !is_only_kept(v, r));
       });
       if (is_only && !readers.empty()) found.push_back(n);
     }

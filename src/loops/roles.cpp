@@ -7,6 +7,7 @@
 #include "graph/device_facts.h"
 #include "loops/again.h"
 #include "loops/index_number.h"
+#include "loops/units.h"
 #include "support/error.h"
 
 namespace bolt::loops {
@@ -253,14 +254,15 @@ class Assigner {
   /// normalised image in float32 is, of the image in bfloat16 and of its statistics.
   std::optional<Again> made_of_narrower(const Value* v, size_t readers, const Lying& lying) const {
     std::optional<Again> again = computed_again(v, lying);
-    if (!again || !again->from || dtype_bytes(again->from->type.dtype) >= dtype_bytes(v->type.dtype) ||
-        !pays_again(v, *again, readers, readers, 0))
-      return std::nullopt;
-    return again;
+    if (!again || again->from.size() != 1) return std::nullopt;
+    const Value* from = again->from[0];
+    const double fetched = static_cast<double>(readers) * Units::bytes_of(from);
+    const bool is_narrower = dtype_bytes(from->type.dtype) < dtype_bytes(v->type.dtype);
+    return is_narrower && pays_again(v, *again, readers, fetched, 0) ? again : std::nullopt;
   }
   /// What calls make and what is handed on lies in memory; no kernel knows another yet.
   Lying lying_before_merging() const {
-    Lying lying{f_.usage.materialized, std::vector<int>(f_.usage.materialized.size(), -1)};
+    Lying lying{f_.usage.materialized, std::vector<int>(f_.usage.materialized.size(), Lying::kNowhereElse)};
     for (const auto& n : g_.nodes)
       for (const auto& v : n->outputs)
         if (is_kept(v.get()))

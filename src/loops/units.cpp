@@ -40,7 +40,7 @@ void Units::make_parts() {
     Role role = fusion.usage.role_of(n.get());
     if (role == Role::Free) continue;
     int id = static_cast<int>(parts.size());
-    Part p;
+    Part p = part_of(*n, piece);
     if (role == Role::Library) {
       p.call = n.get();
       if (n->attr_or<bool>("effect", false)) {
@@ -48,14 +48,7 @@ void Units::make_parts() {
         last_effect = id;
       }
       if (options.generates && is_contraction(*n)) p.packed = options.generates(describe_call(fusion, *n));
-    } else {
-      p.nodes = {n.get()};
-      p.alone = p.instructions = instructions_of(*n);
     }
-    p.piece = piece;
-    p.reduces = kind_of(n.get()) == OpKind::Reduce || kind_of(n.get()) == OpKind::Scan;
-    if (!n->outputs.empty()) p.device = n->out()->type.device;
-    p.fold = !n->outputs.empty() && fusion.constant[n->out()->id];
     for (const auto& v : n->outputs) unit_of[v->id] = id;
     for (Sym size : finds ? data_sizes_of(*n) : std::vector<Sym>()) {
       const auto [finder, fresh] = finders.try_emplace(size, id);
@@ -66,6 +59,35 @@ void Units::make_parts() {
     parts.push_back(std::move(p));
     nodes.push_back(n.get());
   }
+}
+
+Units::Part Units::part_of(const Node& n, int piece) const {
+  Part p;
+  if (fusion.usage.role_of(&n) != Role::Library) {
+    p.nodes = {&n};
+    p.alone = p.instructions = instructions_of(n);
+  }
+  p.piece = piece;
+  p.reduces = kind_of(&n) == OpKind::Reduce || kind_of(&n) == OpKind::Scan;
+  if (!n.outputs.empty()) p.device = n.out()->type.device;
+  p.fold = !n.outputs.empty() && fusion.constant[n.out()->id];
+  return p;
+}
+
+void Units::take_apart(int u) {
+  std::vector<int> made;
+  for (const Node* n : std::exchange(parts[u].nodes, {})) {
+    made.push_back(unit_of[n->out()->id] = static_cast<int>(parts.size()));
+    parts.push_back(part_of(*n, parts[u].piece));
+  }
+  // Whoever had to come before the kernel comes before the last of its nodes, and what had to follow it
+  // follows.
+  for (Part& p : parts) std::replace(p.next.begin(), p.next.end(), u, made.front());
+  parts[made.back()].next = std::exchange(parts[u].next, {});
+  parts[u].alive = false;
+  order.insert(order.begin() + place[u] + 1, made.begin(), made.end());
+  place.resize(parts.size());
+  for (size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<int>(i);
 }
 
 /// The sizes that are data which a unit's node must know, or finds out.

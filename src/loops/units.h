@@ -84,6 +84,8 @@ struct Units {
 
   /// Who reads whom, anew.
   void link();
+  /// Each node of the kernel is a part of its own again, at its place in the order.
+  void take_apart(int u);
 
   const graph::Graph& source;
   const PlanOptions& options;
@@ -100,6 +102,7 @@ struct Units {
 
  private:
   void make_parts();
+  Part part_of(const graph::Node& n, int piece) const;
   std::vector<Sym> data_sizes_of(const graph::Node& n) const;
 };
 
