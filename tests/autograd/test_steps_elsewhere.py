@@ -113,3 +113,45 @@ def test_attention_for_cuda_has_rows():
     assert "f32[2, 3, 16, 8]{384, 128, 1, 16} = mul(" in here
     assert "f32[2, 3, 16, 8] cuda:0 = mul(" in there
     assert "f32[2, 3, 16, 8]{384, 128, 1, 16} cuda:0 = mul(" not in there
+
+
+class Branches(nn.Module):
+    """As RepVGG and TextNet train: convolutions of several forms, each normalised, added up."""
+
+    def __init__(self, width):
+        super().__init__()
+        forms = [(3, 3), (3, 1), (1, 3)]
+        self.convolutions = nn.ModuleList(
+            nn.Conv2d(width, width, form, padding=(form[0] // 2, form[1] // 2), bias=False) for form in forms
+        )
+        self.norms = nn.ModuleList(nn.BatchNorm2d(width) for _ in forms)
+        self.own = nn.BatchNorm2d(width)
+
+    def forward(self, x):
+        y = self.own(x)
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            y = y + norm(convolution(x))
+        return F.relu(y)
+
+
+def test_branches_store_no_float_image():
+    """What their gradients' kernels make of images in half precision, others make of these, too; and what is one number
+    everywhere, as the gradient of a mean, is no image."""
+    torch.manual_seed(0)
+    first = nn.Conv2d(3, 16, 3, padding=1, bias=False)
+    model = nn.Sequential(first, nn.BatchNorm2d(16), nn.ReLU(), Branches(16), Branches(16))
+    parameters = list(model.parameters())
+
+    def step(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            loss = model(x).float().square().mean()
+        found = GRADIENTS([loss], [torch.ones_like(loss)], parameters, False, True)
+        with torch.no_grad():
+            for p, g in zip(parameters, found, strict=True):
+                p.sub_(g, alpha=0.1)
+        return loss.detach()
+
+    tape = _C._record_tape(step, (torch.randn(4, 3, 64, 64),), parameters)
+    plan = _C._opt(moved(tape), ["--passes=standard", "--apart=2097152", "--emit=plan", "-"])[0]
+    assert "bf16[4, 16, 64, 64]" in plan
+    assert not [line for line in plan.splitlines() if "f32[4, 16, 64, 64]" in line.replace("bf16", "")]

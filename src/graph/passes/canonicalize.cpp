@@ -8,6 +8,7 @@
 // times at most.
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "graph/op_rules.h"
 #include "graph/passes/passes.h"
@@ -233,23 +234,29 @@ Value* scan(const Maker& m, Node* n) {
   return n->attr<std::string>("op") == "sum" ? m.add(x, m.scalar(x->type.dtype, 0)) : x;
 }
 
-// Pointwise operations broadcast by themselves: an operand need not be expanded first.
+// Pointwise operations broadcast by themselves: an operand need not be expanded first. What is one number
+// everywhere is computed once, and that is expanded.
 Value* without_expand(const Maker& m, Node* n) {
-  std::vector<Value*> operands = n->operands;
-  bool changed = false;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (!is_op(operands[i], Op::expand)) continue;
-    Value* whole = operands[i];
-    operands[i] = operand_of(whole);
+  auto sizes_of = [](const std::vector<Value*>& values) {
     Sizes sizes;
-    for (Value* v : operands) sizes = broadcast(sizes, v->type.sizes);
-    if (sizes == n->out()->type.sizes) {
-      changed = true;
-    } else {
-      operands[i] = whole;
-    }
+    for (const Value* v : values) sizes = broadcast(sizes, v->type.sizes);
+    return sizes;
+  };
+  std::vector<Value*> operands = n->operands;
+  for (Value*& v : operands)
+    if (is_op(v, Op::expand)) v = operand_of(v);
+  const Sizes& whole = n->out()->type.sizes;
+  if (operands == n->operands) return nullptr;
+  if (std::ranges::all_of(operands, [](const Value* v) { return v->type.numel().is_const(1); }) &&
+      sizes_of(operands) != whole)
+    return lying_as(m.make(Op::expand, {m.make(n->op, operands, n->attrs)}, {{"sizes", whole}}), n->out());
+  operands = n->operands;
+  for (Value*& v : operands) {
+    if (!is_op(v, Op::expand)) continue;
+    Value* expanded = std::exchange(v, operand_of(v));
+    if (sizes_of(operands) != whole) v = expanded;
   }
-  return changed ? m.make(n->op, operands, n->attrs) : nullptr;
+  return operands == n->operands ? nullptr : m.make(n->op, operands, n->attrs);
 }
 
 /// Is each element its own index along `dim`?
@@ -378,7 +385,7 @@ Value* simplified(Graph& g, Node* n) {
   for (const Rewrite& row : kRewrites)
     if (row.op == n->op)
       if (Value* v = row.rule(m, n)) return v;
-  if (op_info(n->op).kind == OpKind::Pointwise && n->operands.size() > 1) return without_expand(m, n);
+  if (op_info(n->op).kind == OpKind::Pointwise) return without_expand(m, n);
   return nullptr;
 }
 
