@@ -70,11 +70,11 @@ std::optional<Again> computed_again(const Value* v, const Lying& lying) {
   return again.from.size() <= kMostLarge ? std::optional(std::move(again)) : std::nullopt;
 }
 
-bool pays_again(const Value* v, const Again& again, size_t readers, double fetched, double least) {
+bool pays_again(const Value* v, const Again& again, size_t readers, double fetched) {
   const auto kernels = static_cast<double>(readers);
   const double saved = Units::bytes_of(v) * (1 + kernels) - fetched;
   const MachineSpeed& machine = graph::facts_of(v->type.device).speed;
-  return saved > least &&
+  return saved > 0 &&
          again.instructions * kernels / machine.instructions_per_ns <= saved / machine.bytes_per_ns;
 }
 

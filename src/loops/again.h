@@ -32,7 +32,7 @@ struct Again {
 std::optional<Again> computed_again(const graph::Value* v, const Lying& lying);
 
 /// Is it less work for `readers` kernels to compute `v` than for one to store it and for them to load it?
-/// `fetched`: bytes that these read for that alone. `least`: bytes that it must save beyond that.
-bool pays_again(const graph::Value* v, const Again& again, size_t readers, double fetched, double least);
+/// `fetched`: bytes that these read for that alone. As long as no kernel is known.
+bool pays_again(const graph::Value* v, const Again& again, size_t readers, double fetched);
 
 }  // namespace bolt::loops

@@ -45,34 +45,36 @@ Lying lying_of(const Units& units) {
   return lying;
 }
 
-/// Nothing waits longer in memory for it that is more than what is not stored, and no kernel gets too many
-/// operands.
+/// Fewer bytes, in kernels that together take no longer; nothing waits longer in memory for it that is more
+/// than what is not stored, and no kernel gets too many operands.
 bool pays_for_readers(const Units& units, const Value* v, const Again& again) {
   const int made_by = units.unit_of[v->id];
-  std::vector<int> kernels;
+  std::vector<int> kernels = {made_by};
   for (const Node* r : units.readers_of[v->id]) add_once(kernels, units.unit(r));
   const std::vector<const Value*> needed = units.sources_of({again.nodes, {}});
-  size_t readers = 0;
-  double fetched = 0, kept = 0;
+  const MachineSpeed& machine = graph::facts_of(v->type.device).speed;
+  double saved = 0, longer = 0;
   for (int u : kernels) {
     const Group group = units.group(u);
     const std::vector<const Value*> read = units.sources_of(group);
     auto has = [&](const Value* x) {
       return units.unit_of[x->id] == u || std::find(read.begin(), read.end(), x) != read.end();
     };
-    double here = 0;
+    double fetched = 0;
     for (const Value* x : again.from)
-      if (!has(x)) here += Units::bytes_of(x);
-    fetched += here;
-    kept = std::max(kept, here);
-    if (u == made_by) continue;
-    ++readers;
+      if (!has(x)) fetched += Units::bytes_of(x);
+    if (fetched > Units::bytes_of(v)) return false;
     const auto more = std::count_if(needed.begin(), needed.end(), [&](const Value* x) { return !has(x); });
-    if (read.size() - 1 + static_cast<size_t>(more) + group.stored.size() > kMostOperands ||
-        group.nodes.size() + again.nodes.size() > kMaxNodes)
+    if (u != made_by && (read.size() - 1 + static_cast<size_t>(more) + group.stored.size() > kMostOperands ||
+                         group.nodes.size() + again.nodes.size() > kMaxNodes))
       return false;
+    const KernelWork now{units.bytes_of(group), units.parts[u].instructions};
+    const double here = Units::bytes_of(v) - fetched;
+    saved += here;
+    longer += price(machine, {now.bytes - here, now.instructions + (u == made_by ? 0 : again.instructions)}) -
+              price(machine, now);
   }
-  return kept <= Units::bytes_of(v) && pays_again(v, again, readers, fetched, kWaits);
+  return saved > kWaits && longer <= 0;
 }
 
 void free_nodes(Units& units, const std::vector<char>& freed) {

@@ -258,7 +258,7 @@ class Assigner {
     const Value* from = again->from[0];
     const double fetched = static_cast<double>(readers) * Units::bytes_of(from);
     const bool is_narrower = dtype_bytes(from->type.dtype) < dtype_bytes(v->type.dtype);
-    return is_narrower && pays_again(v, *again, readers, fetched, 0) ? again : std::nullopt;
+    return is_narrower && pays_again(v, *again, readers, fetched) ? again : std::nullopt;
   }
   /// What calls make and what is handed on lies in memory; no kernel knows another yet.
   Lying lying_before_merging() const {
