@@ -62,6 +62,8 @@ struct DeviceFacts {
   /// Products of half precision are slow where rows do not begin at multiples of 16 bytes, and masks of
   /// attention are copied. See aligned_row.
   bool needs_aligned_rows;
+  /// Products read a matrix that lies turned round as quickly, and add a bias to it as well.
+  bool reads_turned_matrices;
   /// Convolutions of single pixels are multiplications that add to an image, which may lie in the result's
   /// place.
   bool adds_in_place;
