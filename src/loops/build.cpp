@@ -65,7 +65,7 @@ class Builder {
         continue;
       }
       const Index index = *space_.find(v);
-      ExprId value = narrowed(eval(v, index, kNone), v->type.dtype);
+      ExprId value = narrowed(eval(v, index, kNone), moved_as(v->type.dtype));
       Address at = address(v, index);
       d.stores.push_back({buffer(v, BufferRole::Out), at.index, value, at.gather, kNone});
     }
@@ -152,12 +152,12 @@ class Builder {
     Address at = address(v, index);
     Expr e{};
     e.kind = ExprKind::Load;
-    e.dtype = v->type.dtype;
+    e.dtype = moved_as(v->type.dtype);
     e.buffer = buffer(v, BufferRole::In);
     e.index = at.index;
     e.gather = std::move(at.gather);
     e.mask = mask != kNone && may_leave(v, index) ? mask : kNone;
-    return list_.cast(compute_type(v->type.dtype), list_.add(std::move(e)));
+    return list_.cast(compute_type(e.dtype), list_.add(e));
   }
 
   /// Can the index lie outside of the value where the mask is false? A bias under a pad need no mask.
@@ -220,7 +220,7 @@ class Builder {
     Index to = *space_.find(numbers);
     const Sym at = place(numbers, to, out->type.sizes[dim], kNone);
     to[dim] = has_computed(at) ? at : computed_symbol(index_value(at));
-    const ExprId value = narrowed(eval(x, Index(*space_.find(x)), kNone), out->type.dtype);
+    const ExprId value = narrowed(eval(x, Index(*space_.find(x)), kNone), moved_as(out->type.dtype));
     Address a = address(out, to);
     const Into into = *into_from_name(n.attr<std::string>("op"));
     return {buffer(out, BufferRole::InOut), a.index, value, std::move(a.gather), kNone, into};
@@ -249,14 +249,14 @@ class Builder {
   // ---- creation ----
 
   ExprId constant(DType t, double v) {
-    t = compute_type(t);
+    t = compute_type(moved_as(t));
     if (t == DType::Bool) return list_.integer(t, v != 0);  // 0.5 and 2 are true
     return is_float(t) ? list_.real(t, v) : list_.integer(t, static_cast<int64_t>(v));
   }
 
   ExprId number(const Node& n, std::string_view name, DType t) {
     const graph::Attr& a = n.attrs.find(name)->second;
-    DType c = compute_type(t);
+    DType c = compute_type(moved_as(t));
     if (const double* v = std::get_if<double>(&a)) return constant(t, *v);
     if (const bool* v = std::get_if<bool>(&a)) return constant(t, *v);
     Sym s = sym_attr(n, name);
@@ -520,7 +520,7 @@ class Builder {
     for (size_t i = 0; i < values_.size(); ++i)
       if (values_[i] == v && buffers_[i].role == role) return static_cast<int>(i);
     values_.push_back(v);
-    buffers_.push_back({v->type.dtype, role, v->name});
+    buffers_.push_back({moved_as(v->type.dtype), role, v->name});
     return static_cast<int>(values_.size()) - 1;
   }
 

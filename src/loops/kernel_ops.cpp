@@ -111,6 +111,18 @@ DType op_result_dtype(ScalarOp op, const std::vector<DType>& operands) {
   return op == ScalarOp::where ? operands[1] : operands[0];
 }
 
+DType moved_as(DType t) {
+  switch (t) {
+    case DType::C64:
+    case DType::U64: return DType::I64;
+    case DType::U32: return DType::I32;
+    case DType::U16: return DType::I16;
+    case DType::F8E4M3:
+    case DType::F8E5M2: return DType::U8;
+    default: return t;
+  }
+}
+
 DType reduce_result_dtype(ReduceOp op, DType operand) { return is_arg_reduce(op) ? DType::I64 : operand; }
 
 }  // namespace bolt::loops

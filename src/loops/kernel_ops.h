@@ -38,6 +38,9 @@ bool gives_bool(ScalarOp op);
 BOLT_API bool may_contract(const Kernel& k, const Expr& e);
 /// Is it a number of the half type t in any case: one that was, is chosen among such, or has another sign?
 BOLT_API bool holds(const std::vector<Expr>& exprs, ExprId id, DType t);
+/// As what a kernel reads and stores elements of type t. Those with which none computes are moved as whole
+/// numbers that are as wide, where there are such.
+BOLT_API DType moved_as(DType t);
 /// Over which dimensions `e`, whose operands are already in `k`, varies.
 uint32_t dims_of(const Kernel& k, const Expr& e);
 

@@ -2,7 +2,10 @@
 #include "lower/entry_facts.h"
 
 #include <algorithm>
+#include <optional>
+#include <span>
 
+#include "loops/kernel_ops.h"
 #include "record/convert.h"
 
 namespace bolt::lower {
@@ -49,12 +52,31 @@ bool has_effects(const Entry& e) {
          draws(e);
 }
 
-bool is_compilable(const Entry& e, const Tape& tape) {
+/// Are its tensors all of one type, whose elements a kernel moves? But for those that say where they are.
+static bool moves_alike(const Entry& e, const Tape& tape) {
+  std::optional<c10::ScalarType> all;
+  auto differs = [&](TensorId id) {
+    const c10::ScalarType own = tape.tensors[id].dtype;
+    if (!all) all = own;
+    return own != *all;
+  };
+  if (any_tensor(e.results, differs)) return false;
+  for (size_t i = 0; i < e.args.size(); ++i) {
+    const bool are_places = e.op.schema().arguments()[i].name().starts_with("ind");  // index, indices
+    if (!are_places && any_tensor(std::span(&e.args[i], 1), differs)) return false;
+  }
+  return all && !is_opaque(loops::moved_as(*record::to_bolt(*all)));
+}
+
+bool is_compilable(const Entry& e, const Tape& tape, bool moves) {
+  bool any_opaque = false;
   auto is_unknown = [&](TensorId id) {
     const auto dtype = record::to_bolt(tape.tensors[id].dtype);
-    return !dtype || is_opaque(*dtype);
+    any_opaque |= dtype && is_opaque(*dtype);
+    return !dtype || (any_opaque && !moves);
   };
-  return !any_tensor(e.args, is_unknown) && !any_tensor(e.results, is_unknown);
+  if (any_tensor(e.args, is_unknown) || any_tensor(e.results, is_unknown)) return false;
+  return !any_opaque || moves_alike(e, tape);
 }
 
 }  // namespace bolt::lower

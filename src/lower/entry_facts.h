@@ -32,7 +32,7 @@ bool draws(const record::Entry& e);
 /// (_assert_async).
 bool has_effects(const record::Entry& e);
 
-/// Are there no complex numbers?
-bool is_compilable(const record::Entry& e, const record::Tape& tape);
+/// Are there no complex numbers? `moves`: or only such as a row that looks at no element moves about.
+bool is_compilable(const record::Entry& e, const record::Tape& tape, bool moves);
 
 }  // namespace bolt::lower

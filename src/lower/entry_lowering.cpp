@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "loops/kernel_ops.h"
 #include "lower/entry_facts.h"
 #include "lower/round_once.h"
 #include "record/convert.h"
@@ -85,7 +86,8 @@ bool EntryLowering::lower_zeros(const record::TensorIds& ids) {
   for (TensorId id : ids) {
     const TensorInfo& info = w_.tape.tensors[id];
     const auto dtype = record::to_bolt(info.dtype);
-    if (!is_zero(id) || !dtype || is_opaque(*dtype)) throw_unsupported("zeros without memory");
+    if (!is_zero(id) || !dtype || is_opaque(loops::moved_as(*dtype)))
+      throw_unsupported("zeros without memory");
     if (w_.is_known(id)) continue;
     const Syms sizes(info.sizes.begin(), info.sizes.end());
     Value* zeros =
@@ -115,7 +117,7 @@ std::vector<Value*> EntryLowering::built(const Entry& e, const Lowering& row, Ca
 }
 
 bool EntryLowering::lower_by_row(const Entry& e, const Lowering& row) {
-  if (!is_compilable(e, w_.tape)) return false;
+  if (!is_compilable(e, w_.tape, row.moves || row.view)) return false;
   Call c = extern_.call(e);
   if (row.view) return first_tensor(e) < 0 ? lower_number(e, c) : lower_view(e, row, c);
   const record::TensorIds ids = results(e);
@@ -217,7 +219,7 @@ bool EntryLowering::lower_in_place(const Entry& e, const Lowering& row) {
   TensorId self = e.args[0].tensors[0];
   auto ids = results(e);
   if (ids.size() != 1 || ids[0] != self) return false;  // changed its own geometry (unsqueeze_)
-  if (!is_compilable(e, w_.tape)) return false;
+  if (!is_compilable(e, w_.tape, row.moves)) return false;
   Call c = extern_.call(e);
   auto values = built(e, row, c);
   if (values.size() != 1) return false;

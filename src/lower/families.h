@@ -45,6 +45,10 @@ struct RowsByName {
   void operator()(Builder build, const std::vector<std::string>& names) const {
     add({.build = build}, names);
   }
+  /// Rows that look at no element.
+  void moving(Builder build, const std::vector<std::string>& names) const {
+    add({.build = build, .moves = true}, names);
+  }
   void operator()(Viewer view, const std::vector<std::string>& names) const { add({.view = view}, names); }
   void add(const Lowering& row, const std::vector<std::string>& names) const {
     for (const std::string& name : names)

@@ -153,6 +153,7 @@ struct Lowering {
   Builder build = nullptr;
   Viewer view = nullptr;
   bool detaches = false;  ///< the result requires no gradient, whatever it is a view of
+  bool moves = false;     ///< looks at no element: of a type with which no kernel computes, too, as views do
   bool copies = false;    ///< where a tensor cannot be shown with the sizes asked for; others raise
 };
 

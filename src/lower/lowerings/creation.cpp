@@ -18,7 +18,7 @@ std::vector<Value*> filled(Call& c, const c10::Scalar& s) {
 }
 bool is_known(Call& c) { return !is_opaque(c.result_dtype()); }
 
-std::vector<Value*> zeros(Call& c) { return is_known(c) ? filled(c, 0) : std::vector<Value*>{}; }
+std::vector<Value*> zeros(Call& c) { return filled(c, 0); }
 std::vector<Value*> ones(Call& c) { return is_known(c) ? filled(c, 1) : std::vector<Value*>{}; }
 std::vector<Value*> filled_by(Call& c, const char* name) {
   if (!is_known(c)) return {};
@@ -125,10 +125,10 @@ std::vector<Value*> one_hot(Call& c) {
 
 void add_creation(Table& t) {
   const RowsByName row{t};
-  row(zeros, {"zeros", "zeros_like", "new_zeros"});
+  row.moving(zeros, {"zeros", "zeros_like", "new_zeros"});
   // Memory as it was holds what nobody may rely on; what is written to all of it leaves nothing to fill.
-  row(zeros, {"empty.memory_format", "empty_like", "empty_strided", "empty_permuted", "new_empty",
-              "new_empty_strided"});
+  row.moving(zeros, {"empty.memory_format", "empty_like", "empty_strided", "empty_permuted", "new_empty",
+                     "new_empty_strided"});
   row(ones, {"ones", "ones_like", "new_ones"});
   row(full, {"full", "full_like", "new_full"});
   row(scalar_tensor, {"scalar_tensor"});
@@ -136,8 +136,8 @@ void add_creation(Table& t) {
   row(linspace, {"linspace"});
   row(eye, {"eye", "eye.m"});
   row(one_hot, {"one_hot"});
-  row(tril, {"tril"});
-  row(triu, {"triu"});
+  row.moving(tril, {"tril"});
+  row.moving(triu, {"triu"});
 }
 
 }  // namespace bolt::lower

@@ -74,6 +74,7 @@ std::vector<Value*> pad(Call& c) {
   c.decide_layout_of_pad();
   double value = c.has("value") ? c.number("value") : 0.0;
   if (x->type.dtype == DType::Bool) value = value != 0;
+  if (value != 0 && is_opaque(x->type.dtype)) return {};
   return {c.make(Op::pad, {x}, {{"low", low}, {"high", high}, {"value", value}})};
 }
 
@@ -241,20 +242,20 @@ std::optional<Indexed> indexed(Call& c, const Syms& sizes) {
 
 void add_indexing(Table& t) {
   const RowsByName row{t};
-  row(cat, {"cat", "concat", "concatenate"});
-  row(stack, {"stack"});
-  row(pad, {"pad", "constant_pad_nd"});
-  row(embedding, {"embedding"});
-  row(index_select, {"index_select"});
-  row(gather, {"gather"});
-  row(index, {"index.Tensor"});
-  row(repeat, {"repeat", "tile"});
-  row(repeat_interleave, {"repeat_interleave.self_int"});
-  row(take, {"take"});
-  row(block_diag, {"block_diag"});
-  row(roll, {"roll"});
-  row(slice_scatter, {"slice_scatter"});
-  row(select_scatter, {"select_scatter"});
+  row.moving(cat, {"cat", "concat", "concatenate"});
+  row.moving(stack, {"stack"});
+  row.moving(pad, {"pad", "constant_pad_nd"});
+  row.moving(embedding, {"embedding"});
+  row.moving(index_select, {"index_select"});
+  row.moving(gather, {"gather"});
+  row.moving(index, {"index.Tensor"});
+  row.moving(repeat, {"repeat", "tile"});
+  row.moving(repeat_interleave, {"repeat_interleave.self_int"});
+  row.moving(take, {"take"});
+  row.moving(block_diag, {"block_diag"});
+  row.moving(roll, {"roll"});
+  row.moving(slice_scatter, {"slice_scatter"});
+  row.moving(select_scatter, {"select_scatter"});
 }
 
 }  // namespace bolt::lower

@@ -319,18 +319,18 @@ Results unfold_backward(Call& c) {
 
 void add_movements(Table& t) {
   const RowsByName row{t};
-  row(slice_backward, {"slice_backward"});
-  row(select_backward, {"select_backward"});
-  row(diagonal_backward, {"diagonal_backward"});
+  row.moving(slice_backward, {"slice_backward"});
+  row.moving(select_backward, {"select_backward"});
+  row.moving(diagonal_backward, {"diagonal_backward"});
   row(max_pool_backward, {"max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward"});
   row(adaptive_avg_pool_backward, {"_adaptive_avg_pool2d_backward", "_adaptive_avg_pool3d_backward"});
   row(adaptive_max_pool_backward, {"adaptive_max_pool2d_backward", "adaptive_max_pool3d_backward"});
-  row(pixel_shuffle, {"pixel_shuffle"});
-  row(pixel_unshuffle, {"pixel_unshuffle"});
-  row(channel_shuffle, {"channel_shuffle", "native_channel_shuffle"});
-  row(rot90, {"rot90"});
-  row(diag_embed, {"diag_embed"});
-  row(diag, {"diag"});
+  row.moving(pixel_shuffle, {"pixel_shuffle"});
+  row.moving(pixel_unshuffle, {"pixel_unshuffle"});
+  row.moving(channel_shuffle, {"channel_shuffle", "native_channel_shuffle"});
+  row.moving(rot90, {"rot90"});
+  row.moving(diag_embed, {"diag_embed"});
+  row.moving(diag, {"diag"});
   row(trace, {"trace"});
   row(unfold_backward, {"unfold_backward"});
 }

@@ -400,10 +400,10 @@ void add_pointwise(Table& t) {
   row(square, {"square"});
   row(isfinite, {"isfinite"});
   row(glu, {"glu"});
-  row(same, {"clone", "lift_fresh", "lift_fresh_copy", "positive"});
-  row(copy_into, {"copy"});
+  row.moving(same, {"clone", "lift_fresh", "lift_fresh_copy", "positive"});
+  row.moving(copy_into, {"copy"});
   row(fill, {"fill.Scalar", "fill.Tensor"});
-  row(zero, {"zero"});
+  row.moving(zero, {"zero"});
   row(dropout, {"dropout", "feature_dropout", "alpha_dropout"});
 }
 

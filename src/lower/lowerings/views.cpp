@@ -484,8 +484,8 @@ void add_views(Table& t) {
   row(identity, {"alias", "contiguous", "to.dtype", "to.device", "to.other", "to.dtype_layout", "_to_copy",
                  "type_as", "view.dtype", "float", "cpu", "requires_grad_", "detach_copy", "alias_copy",
                  "resolve_conj", "resolve_neg"});
-  t["torchbolt::keep"] = {keep, nullptr};
-  t["torchbolt::keep_of_piece"] = {keep_of_piece, nullptr};
+  t["torchbolt::keep"] = {.build = keep, .moves = true};
+  t["torchbolt::keep_of_piece"] = {.build = keep_of_piece, .moves = true};
   row.add({.view = identity, .detaches = true}, {"detach"});
   row(permute, {"permute"});
   row(transpose, {"transpose.int", "swapdims"});
