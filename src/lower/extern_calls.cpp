@@ -322,11 +322,14 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
   x.gives = types.size();
   // What only raises (_assert_async) gets a value that nobody reads: nodes are ordered by what they give.
   if (types.empty()) types.emplace_back().dtype = DType::Bool;
-  if (x.clone_results)  // independent copies are dense whatever the view was, in its order
-    for (size_t i = 0; const TensorId id : made_by(e)) {
-      types[i].strides = dense_strides(w_.tape.tensors[id], types[i].sizes);
-      ++i;
-    }
+  // Independent copies are dense whatever the view was, in its order. Halves of numbers stay where they lie,
+  // which a kernel reads as quickly as a copy is made.
+  for (size_t i = 0; const TensorId id : made_by(e)) {
+    if (!x.clone_results) break;
+    x.shows_parts = step_of(w_.tape, e, id) != 1;
+    if (!x.shows_parts) types[i].strides = dense_strides(w_.tape.tensors[id], types[i].sizes);
+    ++i;
+  }
 
   Attrs attrs{{"call", static_cast<int64_t>(w_.out.calls.size())},
               {"name", c10::toString(e.op.operator_name())},

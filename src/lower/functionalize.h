@@ -39,6 +39,7 @@ struct ExternCall {
   /// Per operand the dimensions as they lie in eager's memory, outermost first, where that matters; none: it
   /// does not, or the operand is eager's own.
   std::vector<std::vector<int>> orders;
+  bool shows_parts = false;  // of complex numbers: results lie as eager's do, at every second number
   bool operator==(const ExternCall&) const = default;
 };
 

@@ -274,12 +274,19 @@ c10::IValue argument(const lower::ExternCall& call, const record::Arg& arg, cons
   });
 }
 
-/// Programs expect dense results of what is a view, with its conjugates in memory.
-void append_tensors(const c10::IValue& v, bool is_view, bool shows, Tensors& out) {
+/// Programs expect dense results of what is a view, with its conjugates in memory; of parts of numbers such
+/// as have gaps between them.
+void append_tensors(const c10::IValue& v, bool is_view, bool is_part, bool shows, Tensors& out) {
   auto add = [&](const at::Tensor& t) {
     if (!t.defined()) return;
-    const bool clone = is_view && !(shows && t.is_non_overlapping_and_dense() && !t.is_conj() && !t.is_neg());
-    out.push_back(clone ? t.clone(at::MemoryFormat::Preserve) : t);
+    const bool lies_so = is_part || t.is_non_overlapping_and_dense();
+    const bool clone = is_view && !(shows && lies_so && !t.is_conj() && !t.is_neg());
+    if (!clone)
+      out.push_back(t);
+    else if (is_part)
+      out.push_back(at::empty_strided(t.sizes(), t.strides(), t.options()).copy_(t));
+    else
+      out.push_back(t.clone(at::MemoryFormat::Preserve));
   };
   if (v.isTensor())
     add(v.toTensor());
@@ -313,8 +320,8 @@ std::vector<at::Tensor> run_extern(const lower::ExternCall& call, const std::vec
   record::communications() += record::facts_of(call.op).communicates;
   call.op.callBoxed(&stack);
   std::vector<at::Tensor> out;
-  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, shows, out);
-  for (const c10::IValue& v : written) append_tensors(v, false, false, out);
+  for (const c10::IValue& v : stack) append_tensors(v, call.clone_results, call.shows_parts, shows, out);
+  for (const c10::IValue& v : written) append_tensors(v, false, false, false, out);
   return out;
 }
 
