@@ -9,10 +9,13 @@ namespace bolt::graph {
 
 namespace {
 
-/// A view has no memory of its own: where it takes the place of a result it lies as that did, unless it is
-/// another result already.
+/// A view has no memory of its own, and kernels store in any order: what takes the place of a result lies as
+/// that did, unless it is another result already.
 void lie_as_result(const Graph& g, Value* v, const Value* recorded) {
-  if (!v->def || op_info(v->def->op).kind != OpKind::View) return;
+  if (!v->def) return;
+  const OpKind kind = op_info(v->def->op).kind;
+  const bool is_stored_anyhow = kind == OpKind::Pointwise || kind == OpKind::Reduce || kind == OpKind::Index;
+  if (kind != OpKind::View && !is_stored_anyhow) return;
   for (const Output& out : g.outputs)
     if (out.value == v) return;
   lying_as(v, recorded);
