@@ -5,6 +5,8 @@ import pytest
 import torch
 from agree import FLOATS, check, lain_otherwise
 
+import torchbolt
+
 SPECIAL = torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 1e-3, 30.0, torch.inf, -torch.inf, torch.nan, 7.0])
 
 ONE = {
@@ -89,6 +91,14 @@ def test_covariances(dtype):
     check(lambda x: torch.cov(x) * 1, x)
     check(lambda x: torch.cov(x[0], correction=0) * 1, x)
     check(lambda x: torch.corrcoef(x) * 1, x)
+
+
+@pytest.mark.parametrize("dtype", FLOATS[2:])
+def test_covariances_of_halves_are_products_of_halves(dtype):
+    x = torch.randn(16, 40).to(dtype)
+    check(lambda x: torch.cov(x) * 1, x)
+    graph = torchbolt.explain(torch.cov)(x).graphs[0]
+    assert "f16[16, 40] = cast(" in graph  # where there are no such products they are widened again
 
 
 @pytest.mark.parametrize("mode", ["trunc", "floor"])

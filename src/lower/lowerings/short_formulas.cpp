@@ -128,8 +128,8 @@ Results cov(Call& c) {
   const Sym count = x.sizes()[1];
   if (!count.is_const() || x.value->type.numel().is_const(0)) return {};
   const auto degrees = static_cast<double>(std::max<int64_t>(count.value() - c.integer("correction"), 0));
-  const Term apart = x - x.mean({1});
-  const Term all = apart.with(Op::matmul, permuted(apart, {1, 0})) / degrees;
+  const Term apart = (x - x.mean({1})).as(c.result_dtype());  // products of halves are quicker
+  const Term all = apart.with(Op::matmul, permuted(apart, {1, 0})).as(f.type()) / degrees;
   return f.only(given.rank() < 2 ? all.reshaped({}) : x.sizes()[0].is_const(1) ? all.reshaped({}) : all);
 }
 
