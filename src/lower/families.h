@@ -3,8 +3,8 @@
 //
 // A read at places that do not follow one another takes an instruction for each element on the processor,
 // where ATen's kernels copy runs. So rows that read images so are for those whose channels lie innermost,
-// each place being a run of them: as they are given, or as convolutions will have them lie (loops/layout.h).
-// On other devices any order is as good.
+// each place being a run of them, which is stored as a run as well: as eager's images and results lie, or as
+// convolutions will have them lie (loops/layout.h). On other devices any order is as good.
 #pragma once
 
 #include "lower/formula.h"

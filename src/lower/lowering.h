@@ -83,6 +83,7 @@ class Call {
   int64_t result_rank(int i = 0) const { return static_cast<int64_t>(results_[i]->sizes.size()); }
   /// Size `dim` of result i as recorded: for rows that have seen that it cannot differ.
   int64_t result_size(int i, int64_t dim) const { return results_[i]->sizes[dim]; }
+  int64_t result_stride(int i, int64_t dim) const { return results_[i]->strides[dim]; }
   int result_count() const { return static_cast<int>(results_.size()); }
   /// Is result i a tensor at all? Of gradients only those are that somebody asked for.
   bool gives(int i) const { return results_[i] != nullptr; }

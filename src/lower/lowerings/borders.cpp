@@ -144,9 +144,10 @@ bool comes_from_convolution(const Value* v) {
 bool is_read_at_places(const Call& c, std::string_view name) {
   const Value* x = c.tensor(name);
   if (graph::facts_of(x->type.device).reads_anywhere) return true;
-  const auto& sizes = c.recorded(name).sizes;
-  const bool has_channels = sizes.size() >= 3 && sizes[1] > 1;
-  return (has_channels && c.recorded(name).strides[1] == 1) || comes_from_convolution(x);
+  const record::TensorInfo& image = c.recorded(name);
+  const bool has_channels = image.sizes.size() >= 3 && image.sizes[1] > 1;
+  const bool lie_innermost = has_channels && image.strides[1] == 1 && c.result_stride(0, 1) == 1;
+  return lie_innermost || comes_from_convolution(x);
 }
 
 std::vector<Value*> bordered_pad(Call& c) {
