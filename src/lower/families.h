@@ -72,6 +72,9 @@ struct Indexed {
 std::optional<Indexed> indexed(Call& c, const Syms& sizes);
 /// An index counted from the end where it is negative.
 Term from_start(const Formula& f, Term number, Sym size);
+/// Are kernels as quick as ATen's norm over groups of this image's channels? On the processor a vector is
+/// filled by channels of one group, where these lie innermost: not by a few.
+bool fills_vectors(const Call& c, std::string_view name, int64_t groups);
 /// Is an image [N, C, ...] one that is read at places, by what is said above?
 bool is_read_at_places(const Call& c, std::string_view name);
 

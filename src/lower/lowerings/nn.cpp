@@ -246,6 +246,7 @@ std::vector<Value*> group_norm(Call& c) {
   Attrs attrs{{"groups", c.integer("num_groups")}, {"eps", c.number("eps")}};
   add_affine(c, operands, attrs);
   if (!floating(operands[0]) || !same_dtypes(operands)) return {};
+  if (!fills_vectors(c, "input", c.integer("num_groups"))) return {};
   return {c.make(Op::group_norm, operands, std::move(attrs))};
 }
 std::vector<Value*> by_running_statistics(Call& c) {

@@ -11,6 +11,7 @@
 // digits where the mean is large.
 #include <limits>
 
+#include "graph/device_facts.h"
 #include "lower/families.h"
 #include "lower/formula.h"
 
@@ -154,7 +155,7 @@ Syms group_shape(const Syms& split) {
 Results native_group_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
-  if (any_empty(x) || x.rank() < 2) return {};
+  if (any_empty(x) || x.rank() < 2 || !fills_vectors(c, "input", c.integer("group"))) return {};
   const Syms split = in_groups(x, c.integer("group")), kept{split[0], split[1]};
   Term apart = x.reshaped(split);
   Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
@@ -308,6 +309,14 @@ Results native_batch_norm(Call& c) {
   Term x = f("input");
   if (!f.is_real() || any_empty(x) || x.rank() < 2) return {};
   return in_training(c) ? batch_norm_in_training(c, f, x) : batch_norm_in_evaluation(c, f, x);
+}
+
+bool fills_vectors(const Call& c, std::string_view name, int64_t groups) {
+  constexpr int64_t kLanes = 16;
+  const record::TensorInfo& image = c.recorded(name);
+  const bool lie_innermost = image.sizes.size() > 2 && image.strides[1] == 1;
+  const bool in_parts = groups > 1 && groups < image.sizes[1] && image.sizes[1] / groups < kLanes;
+  return graph::facts_of(c.tensor(name)->type.device).reads_anywhere || !lie_innermost || !in_parts;
 }
 
 void add_normalisations(Table& t) {
