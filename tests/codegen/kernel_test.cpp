@@ -29,6 +29,23 @@ constexpr const char* kCheckedLanes =
   store b2[d0] = %3
 })";
 
+// Pairs of what lies in two buffers.
+constexpr const char* kBetween =
+    R"(kernel @between (in %b0: f32, in %b1: bf16, out %b2: f32, out %b3: bf16, out %b4: b8) space [3 d0, 77 d1, 2 d2] {
+  %0 = index d2
+  %1 = const i64 1
+  %2 = lt %0, %1
+  %3 = load b0[100*d0 + d1]
+  %4 = load b1[100*d0 + d1]
+  %5 = cast f32 %4
+  %6 = where %2, %3, %5
+  store b2[154*d0 + 2*d1 + d2] = %6
+  %7 = cast bf16 %6
+  store b3[154*d0 + 2*d1 + d2] = %7
+  %8 = lt %3, %6
+  store b4[154*d0 + 2*d1 + d2] = %8
+})";
+
 // Squares of one part or of the other.
 constexpr const char* kTurnedParts =
     R"(kernel @parts (in %b0: f32, in %b1: f32, out %b2: f32) space [70 d0, 2 d1, 85 d2] {
@@ -316,6 +333,17 @@ const Named kCases[] = {
   store b4[77*d0 + d1] = %4
 })",
       {}}},
+    {"stored_between_each_other", {kBetween, {}}},
+    {"stored_between_three_others",
+     {R"(kernel @fours (in %b0: i64, in %b1: f32, in %b2: f32, out %b3: i64, out %b4: f32) space [s0 d0, s1 d1, 4 d2] syms [s0, s1] {
+  %0 = load b0[s1*d0 + d1]
+  store b3[4*s1*d0 + 4*d1 + d2] = %0
+  %1 = load b1[2*s1*d0 + 2*d1]
+  %2 = load b2[d2]
+  %3 = mul %1, %2
+  store b4[4*s1*d0 + 4*d1 + d2] = %3
+})",
+      {3, 45}}},
     {"near_lanes_sum",
      {R"(kernel @near (in %b0: f32, out %b1: f32) space [6 d0, 500 d1 reduce] {
   %0 = load b0[1000*d0 + 2*d1]
@@ -386,6 +414,14 @@ TEST(Schedule, SeeksPlacesInShortRowsSideBySide) {
   };
   EXPECT_EQ(lanes_along("7"), 0);
   EXPECT_EQ(lanes_along("700"), 1);
+}
+
+// What lies at every second place is put between what lies at the others, and stored in whole vectors.
+TEST(Schedule, StoresNeighboursBetweenEachOther) {
+  const LoopSchedule s = schedule(normalise(loops::parse_kernel(kBetween)), host_with(Isa::Avx512));
+  EXPECT_EQ(s.vec_dim, 1);
+  EXPECT_EQ(s.tile_dim, 2);
+  EXPECT_EQ(s.tile, 2);
 }
 
 // Loads that one mask hides or shows are turned in registers, so that the store is of whole vectors.

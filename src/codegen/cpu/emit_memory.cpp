@@ -412,7 +412,41 @@ void Emitter::combine(const loops::Store& st, const Address& a, Value value, Val
   }
 }
 
+bool Emitter::interleaves(const loops::Store& st) const {
+  if (tile_dim_ < 0 || tile_dim_ != s_.tile_dim || lanes_now() == 1 || open_[tile_dim_].count != s_.tile)
+    return false;
+  return k_.dims[tile_dim_].size.is_const(s_.tile) && interleaves_along(k_, st, s_.vec_dim) == tile_dim_;
+}
+
+/// a0 a1 .., b0 b1 .. -> a0 b0 a1 b1 ..
+static llvm::Value* interleaved(Builder& b, const std::vector<llvm::Value*>& parts) {
+  if (parts.size() == 1) return parts[0];
+  std::vector<llvm::Value*> even, odd;
+  for (size_t i = 0; i < parts.size(); ++i) (i % 2 ? odd : even).push_back(parts[i]);
+  llvm::Value *low = interleaved(b, even), *high = interleaved(b, odd);
+  const int count = static_cast<int>(llvm::cast<llvm::FixedVectorType>(low->getType())->getNumElements());
+  llvm::SmallVector<int, 64> order;
+  for (int i = 0; i < count; ++i) order.append({i, count + i});
+  return b.CreateShuffleVector(low, high, order);
+}
+
+// What the tile's vectors hold is one run of memory.
+void Emitter::store_interleaved(const loops::Store& st, Sub s) {
+  const DType t = k_.buffers[st.buffer].dtype;
+  std::vector<Value> parts, masks(static_cast<size_t>(s_.tile), mask_of(s));
+  for (int i = 0; i < s_.tile; ++i)
+    parts.push_back(ops_.to_memory(wide(eval(st.value, {s.v, i}), s_.lanes).value, t));
+  const Address a = address(st.buffer, st.index, st.gather, s, false);
+  at_current();
+  Value all = interleaved(b_, parts);
+  if (masks[0])
+    b_.CreateMaskedStore(all, a.pointer, alignment(t), interleaved(b_, masks));
+  else
+    b_.CreateAlignedStore(all, a.pointer, alignment(t));
+}
+
 void Emitter::store(const loops::Store& st, Sub s) {
+  if (interleaves(st)) return s.t == 0 ? store_interleaved(st, s) : void();
   const DType t = k_.buffers[st.buffer].dtype;
   const bool vector = is_vector(address_dims(st));
   const int lanes = vector ? s_.lanes : 1;

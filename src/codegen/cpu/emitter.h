@@ -131,6 +131,8 @@ class Emitter {
   void fetch_squares_ahead();
   void prefetch(Value pointer);
   void store(const loops::Store& st, Sub s);
+  bool interleaves(const loops::Store& st) const;
+  void store_interleaved(const loops::Store& st, Sub s);
   uint32_t address_dims(const loops::Store& st) const;
   void combine(const loops::Store& st, const Address& a, Value value, Value mask);
   void combine_one(const loops::Store& st, Value pointer, Value value, Value mask);

@@ -21,6 +21,7 @@ using loops::ScalarOp;
 constexpr int64_t kItemElements = 4096;     // of a pointwise work item: 16 KiB of floats, half an L1
 constexpr int64_t kItemsPerThread = 32768;  // elements worth waking a thread (~10 us)
 constexpr int64_t kSquareBlock = 64;        // of a transposing work item, each way
+constexpr double kInterleaved = 1.3;        // of 1.5 for a store of whole vectors
 constexpr int64_t kLargeTile = 512, kLargeRow = 256, kEnoughSquares = 16;
 constexpr int kWholeRowVectors = 8;
 constexpr int64_t kRowBufferBytes = 256 << 10;
@@ -138,7 +139,10 @@ class Chooser {
       if (e.kind == ExprKind::Load && turned_along(e, d) < 0)
         access(e.index, 1, e.dims, gathers_along(e.gather), true);
     for (const loops::Store& st : k_.stores)
-      access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather), false);
+      if (interleaved_along(st, d) >= 0)
+        total += kInterleaved * rarest / repeats(k_.dims_of(st));
+      else
+        access(st.index, 1.5, k_.dims_of(st), gathers_along(st.gather), false);
     const int64_t n = size(d).value_or(1 << 20);
     // Where the largest of a row lies, lanes that share the row find out pair by pair, at the end of each.
     for (const Expr& e : k_.exprs)
@@ -224,12 +228,21 @@ class Chooser {
     return -1;
   }
 
-  // Such a load is turned in registers.
+  int interleaved_along(const loops::Store& st, int vector) const {
+    const bool fills_lanes = s_.lanes >= 4 && size(vector).value_or(1 << 20) >= s_.lanes;
+    return fills_lanes && !reduced_ ? interleaves_along(k_, st, vector) : -1;
+  }
+
+  // Such a load is turned in registers, or what is stored put between each other.
   void choose_tile() {
     if (s_.vec_dim < 0) return;
     for (const Expr& e : k_.exprs) {
       s_.tile_dim = turned_along(e, s_.vec_dim);
       if (s_.tile_dim >= 0) return void(s_.tile = s_.lanes);
+    }
+    for (const loops::Store& st : k_.stores) {
+      s_.tile_dim = interleaved_along(st, s_.vec_dim);
+      if (s_.tile_dim >= 0) return void(s_.tile = static_cast<int>(size(s_.tile_dim).value()));
     }
   }
 
@@ -336,7 +349,8 @@ class Chooser {
   Sym vector_block(int d) const {
     const int64_t step = static_cast<int64_t>(s_.lanes) * s_.unroll;
     if (s_.sweep_rows) return Sym(s_.sweep_block);
-    if (s_.tile_dim >= 0) return Sym(large_squares() ? kLargeRow : kSquareBlock);
+    const bool interleaves = s_.tile_dim >= 0 && size(s_.tile_dim).is_const(s_.tile);
+    if (s_.tile_dim >= 0 && !interleaves) return Sym(large_squares() ? kLargeRow : kSquareBlock);
     if (reduced_ && reduces_) return Sym(step);
     if (reduced_) return Sym(running_block(d, step));
     if (size(d).is_const() && size(d).value() <= kItemElements) return size(d);
@@ -494,6 +508,17 @@ class Chooser {
 };
 
 }  // namespace
+
+int interleaves_along(const Kernel& k, const loops::Store& st, int vec_dim) {
+  if (st.scatters() || !st.gather.empty() || st.mask != loops::kNone) return -1;
+  const LinearIn along = linear_in(st.index, Kernel::dim(vec_dim));
+  if (!along.linear || (!along.coef.is_const(2) && !along.coef.is_const(4))) return -1;
+  for (int d = 0; d < static_cast<int>(k.dims.size()); ++d) {
+    const LinearIn across = linear_in(st.index, Kernel::dim(d));
+    if (d != vec_dim && k.dims[d].size == along.coef && across.linear && across.coef.is_const(1)) return d;
+  }
+  return -1;
+}
 
 bool is_one_mask(const Kernel& k, const Expr& load, int vec_dim, int tile_dim) {
   if (load.mask == loops::kNone) return true;

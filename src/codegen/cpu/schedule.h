@@ -6,7 +6,8 @@
 //   vector       `lanes` consecutive indices of vec_dim; `unroll` vectors are in flight at once
 //   tile         a second dimension in registers: `tile` consecutive indices of tile_dim. With a transposing
 //                access the lanes x tile square is turned in registers; in a reduction it gives more
-//                accumulators.
+//                accumulators. Where a store runs along a dimension of two or four, vectors of its neighbour
+//                are put between each other (interleaves_along).
 //   whole_row    vec_dim fits into unroll * lanes: it has no loop, and every value of the row stays in
 //                registers from one reduction to the next
 //   sweep_rows   of a column reduction: so many rows at a time are read along the whole block of vec_dim,
@@ -67,6 +68,10 @@ struct LoopSchedule {
 
 /// Are lanes so few elements apart that they are taken out of whole vectors?
 inline bool is_near(int64_t step) { return step != 0 && -4 <= step && step <= 4; }
+
+/// The dimension along which the store runs through as many elements as it steps over along `vec_dim`, two or
+/// four: what vectors hold for each of them lies in one run of memory. -1: there is none.
+int interleaves_along(const loops::Kernel& kernel, const loops::Store& store, int vec_dim);
 
 /// Is the load's mask, if it has one, the same for all of a square?
 bool is_one_mask(const loops::Kernel& kernel, const loops::Expr& load, int vec_dim, int tile_dim);
