@@ -347,10 +347,22 @@ class Builder {
       Index at = index;
       at[dim] = index[dim] - start[i];
       ExprId piece_mask = list_.land(mask, list_.land(below_end, from_start));
-      ExprId piece = eval(n.operands[i], at, piece_mask);
+      ExprId piece = read_in_its_rounds(eval(n.operands[i], at, piece_mask), piece_mask);
       result = result == kNone ? piece : choose(below_end, piece, result);
     }
     return result == kNone ? constant(n.out()->type.dtype, 0) : result;
+  }
+
+  /// A part that is only moved, and runs through loops within those which part it is depends on: in rounds of
+  /// the others it is not read.
+  ExprId read_in_its_rounds(ExprId part, ExprId mask) {
+    Expr read = list_[part];
+    if (read.kind == ExprKind::Cast) return list_.cast(read.dtype, read_in_its_rounds(read.args[0], mask));
+    if (read.kind != ExprKind::Load || read.mask != kNone || mask == kNone) return part;
+    const uint32_t around = list_[mask].dims, own = read.dims;
+    if (around == 0 || own == 0 || around >= (own & (~own + 1))) return part;
+    read.mask = mask;
+    return list_.add(std::move(read));
   }
 
   /// rotate_half: cut the loop where the pieces meet, so that which piece it is does not change in the inner
