@@ -4,6 +4,8 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <utility>
 
 #include "autograd/flow.h"
@@ -21,13 +23,24 @@ using record::TensorId;
 /// What memory is made of.
 struct Origin {
   bool given = false, missing = false;  ///< tangents
-  bool spoilt = false;                  ///< what should be zero has met something else
+  bool spoilt = false;                  ///< what should be zero has met what may make more of it
   void add(const Origin& other) {
     given |= other.given;
     missing |= other.missing;
     spoilt |= other.spoilt;
   }
 };
+
+/// Do its numbers alone make more than zeros of zeros? A large one is infinite to a tensor of floats.
+bool makes_more_of_zeros(const Entry& entry) {
+  const bool divides = entry.op.operator_name().name == "aten::div";
+  return std::ranges::any_of(entry.args, [&](const Arg& arg) {
+    if (!arg.value.isDouble() && !arg.value.isComplexDouble() && !arg.value.isInt()) return false;
+    const c10::complex<double> number = arg.value.toScalar().toComplexDouble();
+    const auto is_bounded = [](double part) { return std::abs(part) <= std::numeric_limits<float>::max(); };
+    return !is_bounded(number.real()) || !is_bounded(number.imag()) || (divides && number == 0.);
+  });
+}
 
 class Writing {
  public:
@@ -54,7 +67,7 @@ class Writing {
   void add(const Entry& entry) {
     Origin read;
     std::vector<int> storages;
-    bool meets_others = false;
+    bool meets_others = makes_more_of_zeros(entry);
     for_each_tensor(entry.args, [&](TensorId id) {
       read.add(of(id));
       meets_others |= !of(id).given && !of(id).missing;

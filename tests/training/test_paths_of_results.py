@@ -50,6 +50,9 @@ UNBOUNDED = {
     "log": lambda x: (x.log().sum(), x * x),
     "far away": lambda x: ((x.sqrt() + 1).view(2, 2).mT.cumsum(0), (x * 2).sin()),
     "overflow": lambda x: (x.exp().sum() * 1e300 * 1e300, x.view(2, 2)[1] * 3),
+    "a number that is none": lambda x: (x * torch.nan, x * 3),
+    "a number without bounds": lambda x: ((x * 1e300 * 1e300).view(2, 2), x * 3),
+    "divided by 0": lambda x: ((x / 0).sum(), x * 3),
     "written in place": lambda x: (torch.zeros(4).index_put((torch.arange(4),), x.sqrt()), x * 3),
 }
 
