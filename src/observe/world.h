@@ -79,7 +79,7 @@ struct DelayedCall {
   std::vector<PyRef> args;
   PyRef kwnames;
   std::vector<std::pair<PyRef, int>> callers;  ///< functions and instructions, oldest first
-  int otherwise = 0;                           ///< what World::shown_otherwise was at that time
+  std::optional<int> otherwise;                ///< World::shown_otherwise then; nothing: it shows nothing
 };
 
 /// An iterator from outside that the run took something from, and how often.

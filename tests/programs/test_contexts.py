@@ -1,6 +1,8 @@
 # tests/programs/test_contexts.py
 """What holds around a piece of a program: grad modes, autocast, defaults, function and dispatch modes, generators."""
 
+import warnings
+
 import pytest
 import torch
 from rows import Lazy, Rows, randn
@@ -381,6 +383,16 @@ def dropout_in_training():
     return torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 2))
 
 
+@ROWS(randn(3))
+def warnings_are_filtered(x):
+    for _ in range(2):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            warnings.filterwarnings("error", "no such", UserWarning)
+            x = x.sin() * len(warnings.filters)
+    return x, len(warnings.filters)
+
+
 @pytest.mark.parametrize("row", ROWS, ids=str)
 def test_contexts(row):
     row.check()
@@ -531,3 +543,23 @@ def test_a_flag_of_cudnn_that_stays_set():
             assert flag == torch.backends.cudnn.deterministic == (before if n % 2 else not before)
     finally:
         torch._C._set_cudnn_deterministic(before)
+
+
+def test_filters_of_warnings_that_were_changed_forget_what_was_shown():
+    def fn(x):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return x.sin()
+
+    def times_shown(call):
+        registry = {}
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("default")
+            for _ in range(5):
+                warnings.warn_explicit("old", UserWarning, "file", 1, registry=registry)
+                call(torch.ones(2))
+        return len(seen)
+
+    torchbolt.reset()
+    assert times_shown(torchbolt.compile(fn)) == times_shown(fn) == 5
+    assert torchbolt.stats()["graph_breaks"] == 0

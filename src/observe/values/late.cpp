@@ -295,8 +295,8 @@ bool late_operator(Recording& recording, PyObject* callable, const std::vector<P
 namespace {
 
 /// What a call shows: print shows the text of any object; loggers, and what the user named, show what they
-/// are given. What is shown `here` is not delayed.
-enum class Shows : uint8_t { nothing, text, message, here, named };
+/// are given. What is shown `here` is not delayed. Notice is given of a change, which shows nothing.
+enum class Shows : uint8_t { nothing, text, message, here, named, notice };
 
 struct ShowingCalls {
   const char *module, *cls;
@@ -306,6 +306,7 @@ struct ShowingCalls {
 constexpr ShowingCalls kShowing[] = {
     {"builtins", nullptr, "print", Shows::text},
     {"warnings", nullptr, "warn", Shows::message},
+    {"_warnings", nullptr, "_filters_mutated _filters_mutated_lock_held", Shows::notice},
     {"logging", "Logger", "debug info warning warn error critical log", Shows::message},
     {"logging", "LoggerAdapter", "debug info warning warn error critical log", Shows::message},
     {"logging", nullptr, "debug info warning warn error critical log", Shows::message},
@@ -462,11 +463,13 @@ static PyRef delayed_argument(Recording& recording, Frame& frame, PyObject* arg,
 }
 
 static bool delay(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                  PyObject* kwnames, bool as_text, PyObject** result) {
+                  PyObject* kwnames, Shows shows, PyObject** result) {
   World& world = recording.world;
+  const bool as_text = shows == Shows::text;
   const std::vector<ShownAs> how = all_shown_as(recording, args, nargs, kwnames, as_text);
   if (how.empty() && (nargs || kwnames)) return false;
-  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, world.shown_otherwise};
+  DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, std::nullopt};
+  if (shows != Shows::notice) call.otherwise = world.shown_otherwise;
   std::vector<PyObject*> shown;
   for (size_t i = 0; i < how.size(); ++i) {
     PyRef arg = delayed_argument(recording, frame, args[i], how[i]);
@@ -497,8 +500,7 @@ bool show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject
     world.users_code_shows = true;
     may_wait = world.writes.written.empty() && world.writes.written_fields.empty();
   }
-  if (may_wait && delay(recording, frame, callable, args, nargs, kwnames, shows == Shows::text, result))
-    return true;
+  if (may_wait && delay(recording, frame, callable, args, nargs, kwnames, shows, result)) return true;
   if (!shows_whole(callable, shows)) return false;
   recording.end_here(frame, {Why::cannot_wait, full_name(callable)});
   *result = PyObject_Vectorcall(callable, args, nargs, kwnames);

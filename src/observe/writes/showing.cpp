@@ -5,6 +5,7 @@
 // of them than there were in the end is one that the next region ends before (Recording::check_awaited).
 #include <algorithm>
 #include <initializer_list>
+#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -148,8 +149,8 @@ void Writes::note_showing(const Source* written) {
 
 void Recording::check_shown() {
   constexpr Why why = Why::showing_changed;
-  auto check = [&](PyObject* code, int pc, int otherwise) {
-    if (otherwise == world.shown_otherwise) return;
+  auto check = [&](PyObject* code, int pc, std::optional<int> otherwise) {
+    if (!otherwise || *otherwise == world.shown_otherwise) return;
     breaks.push_back({why, {line_of(reinterpret_cast<PyCodeObject*>(code), pc)}, breaks_are_errors()});
     not_past(code, pc, why);
   };
