@@ -2,6 +2,7 @@
 #include "interp/flow.h"
 
 #include <algorithm>
+#include <functional>
 #include <unordered_set>
 #include <vector>
 
@@ -44,6 +45,19 @@ bool only_raises(const Code& code, int pc) {
     if (flow.jump >= 0 && seen.insert(flow.jump).second) open.push_back(flow.jump);
   }
   return open.empty();
+}
+
+std::vector<ForLoop> loops_around(const Code& code, int pc) {
+  std::vector<ForLoop> loops;
+  const int count = static_cast<int>(code.instrs.size());
+  for (int at = pc; at < count; at += std::max<int>(code.instrs[at].length, 1)) {
+    const int first = flow_of(code.instrs[at], at).jump;
+    if (first < 0 || first > pc || code.instrs[first].op != op::FOR_ITER) continue;
+    std::erase_if(loops, [&](const ForLoop& inner) { return inner.first == first; });  // by `continue`
+    loops.push_back({first, at});
+  }
+  std::ranges::stable_sort(loops, std::greater(), &ForLoop::first);
+  return loops;
 }
 
 }  // namespace bolt::interp

@@ -6,6 +6,7 @@
 #include <initializer_list>
 #include <optional>
 #include <string_view>
+#include <vector>
 
 #include "interp/code.h"
 
@@ -24,5 +25,12 @@ ControlFlow flow_of(const Instr& instr, int pc);
 /// Do all ways from `pc` on lead to a raise: an assertion's, or that of `if bad: raise ValueError(...)`?
 /// Not where the same function handles it.
 bool only_raises(const Code& code, int pc);
+
+/// The instructions of a `for` loop, the first of which asks its iterator for the next item.
+struct ForLoop {
+  int first, last;
+};
+/// Those around the instruction at `pc`, which may be their first one: innermost first.
+std::vector<ForLoop> loops_around(const Code& code, int pc);
 
 }  // namespace bolt::interp

@@ -17,6 +17,7 @@
 #include "interp/semantics.h"
 #include "observe/calls/cfunctions.h"
 #include "observe/calls/process_flags.h"
+#include "observe/ends/frames.h"
 #include "observe/ends/learned_ends.h"
 #include "observe/observation.h"
 #include "observe/world.h"
@@ -293,6 +294,7 @@ class Recording final : public interp::Semantics {
   bool may_have_let_go_ = true;               ///< the last instruction, of something whose end is noticed
   std::optional<Instruction> raising_;        ///< in which the first operator raised
   std::optional<Instruction> escaped_at_;     ///< in which an operator last gave data to Python
+  WholeLoop loop_;                            ///< that a learned end stands before
   Native calling_;                            ///< what start_call is busy with: looked up once
   std::vector<std::vector<PyObject*>> argument_lists_;  ///< empty, for native calls to use again
   /// While it lives C code reads what Python code gives it (yields, returns to it), unless `hands_on`.

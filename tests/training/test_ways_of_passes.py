@@ -157,3 +157,50 @@ def test_leaves_that_are_switched_in_a_loop(switch):
     assert_same(train(make, compiled, 8), eager)
     for x, y in batches(1):  # the third is a pass into what was made before a switch
         assert "Graph Break Count: 3" in str(torchbolt.explain(found[0])(x, y))
+
+
+def test_leaves_that_are_switched_in_loops_of_the_step_itself():
+    """A loop that only switches is one end from the second turn on, and so are the loops around it that only do so."""
+
+    def make():
+        torch.manual_seed(1)
+        judges = nn.ModuleList([nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 4)) for _ in range(2)])
+        opt = torch.optim.SGD(judges.parameters(), 0.1)
+
+        def step(x, y):
+            for judge in judges:
+                for p in judge.parameters():
+                    p.requires_grad_(True)
+            first = F.cross_entropy(judges[0](x), y) + F.cross_entropy(judges[1](x), y)
+            for name, p in judges.named_parameters():
+                if name.startswith("0.") and not isinstance(name, list):
+                    p.requires_grad = False
+            second = F.cross_entropy(judges[0](x.sin()) + judges[1](x.cos()), y)
+            (first + second).backward()
+            opt.step()
+            opt.zero_grad()
+            return first.detach(), second.detach(), [p.requires_grad for p in judges.parameters()]
+
+        return step, (judges, opt)
+
+    torchbolt.reset()
+    assert_same(train(make, torchbolt.compile, 8), train(make, lambda step: step, 8))
+    assert torchbolt.stats()["recordings"] < 12 and torchbolt.stats()["graph_breaks"] < 10, torchbolt.stats()
+    assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_a_loop_that_also_computes_is_no_loop_of_switches():
+    nets = nn.ModuleList([nn.Linear(4, 4) for _ in range(3)])
+
+    def fn(nets, x, made):
+        for each in nets:
+            x.requires_grad_(not x.requires_grad)
+            made.append(each(x))
+        return sum(made)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        x = torch.randn(2, 4)
+        torch.testing.assert_close(compiled(nets, x.clone(), []), fn(nets, x.clone(), []))
+    assert torchbolt.stats()["regions"] > 1

@@ -14,7 +14,9 @@
 
 #include <algorithm>
 #include <string_view>
+#include <vector>
 
+#include "interp/flow.h"
 #include "observe/calls/controls.h"
 #include "observe/recording.h"
 #include "support/text.h"
@@ -33,26 +35,51 @@ bool is_plain_class(World& world, PyObject* cls) {
          _PyType_Lookup(reinterpret_cast<PyTypeObject*>(guard::tensor_class()), hook);
 }
 
-/// Does it do nothing but tell leaves, one after another, whether they require gradients? Then its names are
-/// these.
-bool only_switches(PyCodeObject* code) {
+/// Is it a name that is met where leaves are told, one after another, whether they require gradients?
+bool is_of_switches(PyObject* name) {
   static const std::vector<std::string_view> names = split(
       "append children extend float isinstance items list Module module modules named_modules "
       "named_parameters nn parameters range requires_grad requires_grad_ reversed startswith torch tuple "
       "values zip",
       ' ');
-  bool switches = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(code->co_names); ++i) {
-    const std::string_view name = PyUnicode_AsUTF8(PyTuple_GET_ITEM(code->co_names, i));
-    if (std::ranges::find(names, name) == names.end()) return false;
-    switches |= name.starts_with("requires_grad");
+  return std::ranges::find(names, std::string_view(PyUnicode_AsUTF8(name))) != names.end();
+}
+bool is_switch(PyObject* name) {
+  return std::string_view(PyUnicode_AsUTF8(name)).starts_with("requires_grad");
+}
+
+/// Does it do nothing but that? Then its names are these.
+bool only_switches(PyCodeObject* code) {
+  PyObject* const* names = &PyTuple_GET_ITEM(code->co_names, 0);
+  PyObject* const* end = names + PyTuple_GET_SIZE(code->co_names);
+  return std::all_of(names, end, is_of_switches) && std::any_of(names, end, is_switch);
+}
+
+/// The name that an instruction reads or writes something by; null: it does not.
+PyObject* name_of(const PyCodeObject* code, const interp::Instr& instr) {
+  const std::string_view op = interp::opcode_name(instr.op);
+  const bool has_flag = op == "LOAD_GLOBAL" || (BOLT_PY312 && op == "LOAD_ATTR");
+  if (!has_flag && !interp::is_any_of(op, {"LOAD_ATTR", "LOAD_METHOD", "STORE_ATTR", "STORE_GLOBAL"}))
+    return nullptr;
+  return PyTuple_GET_ITEM(code->co_names, has_flag ? instr.arg >> 1 : instr.arg);
+}
+
+/// The same of the instructions of a loop, which call nothing that has no name.
+bool only_switches(const Frame& frame, const interp::ForLoop& loop) {
+  int named = 0, calls = 0;
+  for (int at = loop.first; at <= loop.last; at += frame.prepared->instrs[at].length) {
+    const interp::Instr& instr = frame.prepared->instrs[at];
+    PyObject* name = name_of(frame.code(), instr);
+    if (name && !is_of_switches(name)) return false;
+    named += name && instr.op != interp::op::STORE_ATTR;
+    calls += std::string_view(interp::opcode_name(instr.op)).starts_with("CALL");
   }
-  return switches;
+  return calls <= named;
 }
 
 }  // namespace
 
-/// Of a leaf from outside, which must stand between two regions. A function that does so in a loop is one
+/// Of a leaf from outside, which must stand between two regions. A function or a loop that does so is one
 /// end, from the next recording on, and not one for each leaf and each step of what it goes through.
 void Recording::end_at_switch(Frame& frame, const Reason& why) {
   if (!on) return;
@@ -62,8 +89,13 @@ void Recording::end_at_switch(Frame& frame, const Reason& why) {
     switches = at;
   }
   end_here(frame, why);
-  if (switches && interp::bottom_of(frame) == entry)
+  if (interp::bottom_of(frame) != entry) return;
+  if (switches)
     not_past(reinterpret_cast<PyObject*>(switches->back->code()), switches->back->pc(), why, true);
+  for (const interp::ForLoop& loop : interp::loops_around(*frame.prepared, frame.pc())) {
+    if (!only_switches(frame, loop)) break;
+    not_past(reinterpret_cast<PyObject*>(frame.code()), loop.first, why, true);
+  }
 }
 
 /// torch.Tensor._make_subclass: detach(), which is seen, of another class.

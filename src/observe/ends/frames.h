@@ -12,6 +12,7 @@
 
 #include "guard/thread_state.h"
 #include "guard/transforms.h"
+#include "interp/flow.h"
 #include "interp/frame.h"
 #include "interp/semantics.h"
 #include "python/py_ref.h"
@@ -73,6 +74,19 @@ bool runs_whole(const interp::Frame& frame);
 /// Does a call of this callable run whole, as it shows something that need not be looked into?
 bool shows_whole(PyObject* callable);
 
+/// A `for` loop that runs whole, as one instruction: the one that asks for the next item.
+class WholeLoop {
+ public:
+  /// Its first instruction is in progress; nothing where that begins no such loop.
+  void begin(const interp::Frame& frame);
+  /// Is `frame` a part of the one that was begun?
+  bool holds(const interp::Frame& frame);
+
+ private:
+  const interp::Frame* frame_ = nullptr;
+  interp::ForLoop loop_{};
+};
+
 /// Runs so many instructions plainly and then stops, or where a recorder has met an operator and sets
 /// `watch_instructions` (Recorder::wakes). Calls lead where they would in a recording: to the same places.
 class PlainSteps final : public interp::Semantics {
@@ -92,10 +106,12 @@ class PlainSteps final : public interp::Semantics {
     if (!bottom_) bottom_ = &frame;
   }
   bool before_instruction(interp::Frame& frame) override {
+    if (loop_.holds(frame)) return true;
     if (left_ == 1 && last_) elsewhere = !(place_of(frame) == *last_);
     // Native code that calls back into Python runs to its end first, and so do transforms.
     if (left_ == kToAnOperator)
       return interp::bottom_of(frame) != bottom_ || guard::transform_levels() > levels_;
+    if (left_ > 0) loop_.begin(frame);
     return left_-- > 0 || interp::bottom_of(frame) != bottom_;
   }
   bool elsewhere = false;  ///< it was not there
@@ -105,6 +121,7 @@ class PlainSteps final : public interp::Semantics {
   int64_t left_;
   const Place* last_;
   const size_t levels_ = guard::transform_levels();
+  WholeLoop loop_;
 };
 
 /// Runs plainly for as long as a mode of torch runs Python for every operator.

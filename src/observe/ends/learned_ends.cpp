@@ -55,4 +55,18 @@ bool runs_whole(const Frame& frame) {
   return found && found->whole;
 }
 
+void WholeLoop::begin(const Frame& frame) {
+  if (frame.instr().op != interp::op::FOR_ITER || !runs_whole(frame)) return;
+  const std::vector<interp::ForLoop> loops = interp::loops_around(*frame.prepared, frame.pc());
+  if (loops.empty() || loops[0].first != frame.pc()) return;
+  frame_ = &frame, loop_ = loops[0];
+}
+
+bool WholeLoop::holds(const Frame& frame) {
+  for (const Frame* at = frame_ ? &frame : nullptr; at; at = at->back)
+    if (at == frame_ && loop_.first <= at->pc() && at->pc() <= loop_.last) return true;
+  frame_ = nullptr;
+  return false;
+}
+
 }  // namespace bolt::observe

@@ -33,7 +33,7 @@ std::vector<StackLine> stack_of(const Frame* frame) {
 
 // Once the region has ended, the instruction that ended it is run, then the run stands still.
 bool Recording::before_instruction(Frame& frame) {
-  if (!on) return interp::bottom_of(frame) != entry;
+  if (!on) return interp::bottom_of(frame) != entry || loop_.holds(frame);
   if (escaped_at_ || world.goodbyes.ends_are_noticed() || !ends.empty()) [[unlikely]]
     if (ends_before(frame)) return true;
   world.begin_instruction();
@@ -70,6 +70,7 @@ bool Recording::ends_before(Frame& frame) {
   if (!end) return false;
   world.begin_instruction();
   end_here(frame, Reason(end->reason));
+  loop_.begin(frame);
   return true;
 }
 
