@@ -42,6 +42,11 @@ def positions(x):
     return x + torch.arange(x.size(1))[None, :, None]
 
 
+def spread(x):
+    places = torch.linspace(-1, 1, x.size(1)), torch.linspace(0.1, x.size(0), steps=x.size(1) * 2, dtype=torch.float64)
+    return x * places[0][:, None], places[1]
+
+
 def causal_mask(x):
     s = x.size(1)
     mask = torch.tril(torch.ones(s, s, dtype=torch.bool))
@@ -298,6 +303,7 @@ ONE_PROGRAM = [
     heads,
     flattened,
     positions,
+    spread,
     causal_mask,
     computed_slices,
     concatenated,
@@ -542,3 +548,24 @@ def test_differences_of_what_is_too_short():
     for size in (8, 12, 16, 5, 3):
         x = torch.randn(size)
         torch.testing.assert_close(compiled(x), x.diff(n=6) + 1)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.int32, torch.complex64])
+def test_numbers_that_are_spread(dtype):
+    """linspace takes no size that differs: what it gives is written as operators, where its numbers are of a common kind."""
+
+    def fn(n, first, last):
+        return torch.linspace(first, last, n, dtype=dtype), torch.linspace(last, first, n + 1, dtype=dtype)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    usual = dtype in (torch.float32, torch.float64)
+    for n, last in (
+        ((5, 1.5), (7, 2.5), (8, -3.25), (30, 1e3), (101, 0.1), (9, 0.5), (2, 0.25)) if usual else ((5, 2.5), (7, 3.5))
+    ):
+        for got, want in zip(compiled(n, 0.3, last), fn(n, 0.3, last), strict=True):
+            torch.testing.assert_close(got, want, rtol=1e-6, atol=1e-6)
+            assert got[0] == want[0] and got[-1] == want[-1]
+    assert torchbolt.stats()["recordings"] == 2 and torchbolt.stats()["eager_fallbacks"] == 0
+    for n in (1, 0):
+        torch.testing.assert_close(compiled(n, 0.3, 0.5), fn(n, 0.3, 0.5))

@@ -109,6 +109,18 @@ def _tensor_of(dtype):
     return made
 
 
+def _linspace(start, end, steps, *, dtype=None, device=None, **options):
+    """From both ends, as ATen does."""
+    dtype = dtype or torch.get_default_dtype()
+    numbers = all(isinstance(n, (int, float, torch.SymInt, torch.SymFloat)) for n in (start, end, steps))
+    if any(options.values()) or not numbers or dtype not in (torch.float32, torch.float64) or not steps > 1:
+        return None
+    first, last, count = (torch.full((), n, dtype=dtype, device=device) for n in (start, end, steps - 1))
+    step, places = (last - first) / count, torch.arange(steps, device=device)
+    back = (steps - 1 - places).to(dtype)
+    return torch.where(places < steps // 2, first + places.to(dtype) * step, last - back * step)
+
+
 _SCALED = [name for name in dir(torch._C._nn) if "upsample_" in name]
 
 
@@ -129,6 +141,7 @@ NATIVES = {
     "list of numbers": _Listed,
     "torch._C._VariableFunctionsClass.tensor": _tensor,
     "torch._C._VariableFunctionsClass.as_tensor": _as_tensor,
+    "torch._C._VariableFunctionsClass.linspace": _linspace,
     "torch._C.TensorBase.new_tensor": _new_tensor,
     "torch._C.TensorBase": _tensor_of(None),
     "torch.FloatTensor": _tensor_of(torch.float32),

@@ -49,6 +49,8 @@ enum : uint32_t {
   written_out = 4194304,  ///< for numbers that are followed the stand-in does the same key by key
   itself = 8388608,       ///< of a class: none that is derived from it
   of_arrays = 16777216,   ///< makes a tensor of one of numpy's arrays
+  by_operators =
+      33554432,  ///< where numbers that it is given differ, the stand-in does the same by operators
   scales_sizes =
       65536,  ///< computes sizes from numbers in the list it is given last, where the second is None
 };

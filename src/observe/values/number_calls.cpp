@@ -367,6 +367,14 @@ PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& nat
                              with_list_tensors(recording, frame, all[at], guard::kMostListed));
 }
 
+/// What stands in for the function does, given numbers that differ; null also where it cannot.
+static PyObject* by_operators(const CFunction& row, PyObject* const* args, size_t nargs, PyObject* kwnames) {
+  PyObject* function = stand_in(row.name);
+  const NativeWatch::Pause ours;
+  PyRef result = PyRef::steal(function ? PyObject_Vectorcall(function, args, nargs, kwnames) : nullptr);
+  return result && result.get() == Py_None ? nullptr : result.release();
+}
+
 PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
                     PyObject* const* args, size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
                     bool* handled) {
@@ -424,7 +432,8 @@ PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, Py
     if (!recording.on) return nullptr;
     const size_t before = recording.hooks().recorded();
     recording.hooks().begin_lent_call(row.method);
-    result = recording.run_native(callable, passed.data(), nargs, kwnames, row);
+    result = row.is(Trait::by_operators) ? by_operators(row, passed.data(), nargs, kwnames)
+                                         : recording.run_native(callable, passed.data(), nargs, kwnames, row);
     for (Sym symbol : recording.hooks().end_lent_call())
       if (const auto why = world.tell_0_and_1(symbol)) recording.end_here(frame, *why, true);
     if (!result && recording.hooks().recorded() == before) {
