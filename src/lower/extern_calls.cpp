@@ -198,14 +198,10 @@ static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) 
   return of_complex ? 2 : 1;
 }
 
-/// x[start:stop], whose rows are as close to each other as those of x.
-static bool cuts_rows(const Entry& e) {
-  return e.op.operator_name().name == "aten::slice" && e.args[1].value.toInt() == 0 &&
-         e.args[4].value.toInt() == 1;
-}
+static bool is_slice(const Entry& e) { return e.op.operator_name().name == "aten::slice"; }
 
-/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), in
-/// some of its rows, or in every second number of them?
+/// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), or
+/// in every second number of them?
 bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
   const auto& tensors = w_.tape.tensors;
   const record::TensorIds made = results(e);
@@ -219,8 +215,7 @@ bool ExternCalls::shows_all(const Entry& e, const std::vector<Syms>& sizes) {
     if (all_known(of)) return false;
     if (step == 1)
       return given.strides == graph::contiguous_strides(given.sizes) &&
-             strides == graph::contiguous_strides(of) &&
-             (cuts_rows(e) || bytes(result, of) == bytes(id, given.sizes));
+             strides == graph::contiguous_strides(of) && bytes(result, of) == bytes(id, given.sizes);
     Syms apart = given.strides;
     for (Sym& stride : apart) stride *= step;
     return strides == apart && of == given.sizes;
@@ -245,7 +240,8 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   }
   if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
   // Of a view strides and the offset must be known, too. What is written is itself.
-  if (written_arguments(e).empty() && is_view(e, w_.tape) && !(known && shows_all(e, *known))) {
+  if (written_arguments(e).empty() && is_view(e, w_.tape) &&
+      !(known && (is_slice(e) || shows_all(e, *known)))) {
     for_each_tensor(e.args, [&](TensorId id) { w_.demand_place(id); });
     // What passes on is a view of what it is given, whatever its numbers are. Of others these may say whether
     // it is one (dropout).
@@ -295,7 +291,7 @@ std::vector<Value*> ExternCalls::take_operands(ExternCall& x) {
   return operands;
 }
 
-graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSizes& known) {
+graph::Node* ExternCalls::make_node(const Entry& e, const Call& c, ExternCall x, const KnownSizes& known) {
   const std::vector<Value*> operands = take_operands(x);
   if (e.op.operator_name().name.starts_with("aten::as_strided") && !lies_in_input(operands[0]))
     throw_unsupported("as_strided of a tensor that the program lays out itself");
@@ -311,6 +307,8 @@ graph::Node* ExternCalls::make_node(const Entry& e, ExternCall x, const KnownSiz
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] < 0) continue;
     const auto& shown = w_.tape.tensors[given[i]].sizes;
+    if (known && x.clone_results && is_slice(e) && !w_.is_sized(given[i]))
+      w_.set_slice(given[i], e.args[0].tensors[0], cut_by_slice(c));
     if (!w_.is_sized(given[i]))
       w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()),
                    step_of(w_.tape, e, given[i]));
@@ -469,7 +467,7 @@ void ExternCalls::lower(const Entry& e) {
   keep_orders(e, x);
   const KnownSizes known = sizes_of_results(e, c, finds_sizes);
   if (is_view(e, w_.tape)) define_inverse(e, x);
-  graph::Node* node = make_node(e, std::move(x), known);
+  graph::Node* node = make_node(e, c, std::move(x), known);
   define_results(e, node, finds_sizes);
   if (!e.facts->is_waited_for) return;
   auto begin = [&](TensorId id) { under_way_[w_.root_of(id)] = node->operands; };

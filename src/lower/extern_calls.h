@@ -42,7 +42,7 @@ class ExternCalls {
   bool shows_all(const record::Entry& e, const std::vector<Syms>& sizes);
   std::vector<Value*> take_operands(ExternCall& x);
   void keep_orders(const record::Entry& e, ExternCall& x);
-  graph::Node* make_node(const record::Entry& e, ExternCall x, const KnownSizes& known);
+  graph::Node* make_node(const record::Entry& e, const Call& c, ExternCall x, const KnownSizes& known);
   void define_results(const record::Entry& e, graph::Node* node, bool finds_sizes);
   void define_inverse(const record::Entry& e, const ExternCall& x);
   bool turn(const record::Entry& e);

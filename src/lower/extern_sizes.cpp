@@ -39,6 +39,13 @@ ResultSizes loss(const Call& c) {
   return all_results(c, {});
 }
 
+ResultSizes slice(const Call& c) {
+  const SliceOfDim cut = cut_by_slice(c);
+  Syms sizes = c.sizes("self");
+  sizes[cut.dim] = cut.length;
+  return all_results(c, sizes);
+}
+
 ResultSizes diff(const Call& c) {
   Syms sizes = c.sizes("self");
   const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
@@ -276,6 +283,7 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
     {loss,
      "cross_entropy_loss nll_loss_nd nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
      "binary_cross_entropy binary_cross_entropy_with_logits kl_div soft_margin_loss"},
+    {slice, "slice"},
     {diff, "diff"},
     {topk, "topk"},
     {pad,
@@ -309,7 +317,26 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
     {scattered, "_c10d_functional::reduce_scatter_tensor _c10d_functional_autograd::reduce_scatter_tensor"},
 };
 
+Sym clamped(const Call& c, Sym at, Sym size) {
+  at = from_start(c, at, size);
+  if (c.decide(at, Relation::lt, 0)) return 0;
+  // At the end exactly, a number stands for the end, and an expression for itself.
+  if (at.is_const()) return c.decide(size, Relation::le, at) ? size : at;
+  return c.decide(at, Relation::le, size) ? at : size;
+}
+
 }  // namespace
+
+Sym from_start(const Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0) ? at + size : at; }
+
+SliceOfDim cut_by_slice(const Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self")), step = c.integer("step");
+  const Sym size = c.sizes("self")[dim];
+  const Sym start = c.has("start") ? clamped(c, c.sym("start"), size) : Sym(0);
+  const Sym end = c.has("end") && !c.sym("end").is_const(INT64_MAX) ? clamped(c, c.sym("end"), size) : size;
+  const Sym length = c.decide(start, Relation::lt, end) ? ceildiv(end - start, step) : Sym(0);
+  return {dim, start, length, step};
+}
 
 std::optional<std::vector<Syms>> extern_sizes(const Call& c) {
   std::string_view name = c.name();

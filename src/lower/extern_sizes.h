@@ -15,4 +15,15 @@ namespace bolt::lower {
 /// Per result; nothing: not known.
 std::optional<std::vector<Syms>> extern_sizes(const Call& c);
 
+/// A place along a dimension of `size`: negative from the end. What it is is guarded.
+Sym from_start(const Call& c, Sym at, Sym size);
+
+/// What aten::slice shows of a dimension.
+struct SliceOfDim {
+  int64_t dim;
+  Sym start, length;
+  int64_t step;
+};
+SliceOfDim cut_by_slice(const Call& c);
+
 }  // namespace bolt::lower

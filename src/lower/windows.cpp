@@ -81,6 +81,18 @@ void Windows::set_sizes(TensorId id, const Syms& shown, int64_t step) {
   take_over_gaps(id);
 }
 
+void Windows::set_slice(TensorId id, TensorId of, const SliceOfDim& cut) {
+  Type type;
+  type.sizes = states_[of].layout.sizes;
+  type.sizes[static_cast<size_t>(cut.dim)] = cut.length;
+  set_sizes(id, type.sizes);
+  const ViewStep step{
+      Op::slice,
+      {{"dim", cut.dim}, {"start", Syms{cut.start}}, {"length", Syms{cut.length}}, {"step", cut.step}}};
+  states_[id].layout =
+      view_layout(tape.tensors[id], type, {step}, tape.tensors[of], states_[of].layout, sizes);
+}
+
 // What keeps the layout of an operand, like clone(), is dense but for gaps of dimensions of size 1.
 void Windows::take_over_gaps(TensorId id) {
   const TensorInfo& info = tape.tensors[id];

@@ -288,3 +288,31 @@ def test_products_of_parts_under_gradients():
             sum(r.square().sum() for r in results).backward()
             grads.append([*results, *(t.grad for t in leaves)])
         torch.testing.assert_close(*grads)
+
+
+def cut_by_sizes(x, z):
+    X = torch.fft.rfft(x)
+    half = X[..., : X.shape[-1] // 2]
+    return half, half[1:, ::2] * 2, X[:, -4:-1].abs(), z[1:, x.shape[0] :], torch.fft.irfft(half, n=x.shape[-1])
+
+
+def written_by_sizes(x, z):
+    X = torch.fft.rfft(x)
+    low = torch.zeros_like(X)
+    low[..., :4] = X[..., :4] * z[: x.shape[0], :4]
+    low[1:, X.shape[-1] // 2 :] += 1
+    X[:, 3:] = 0
+    return low, torch.fft.irfft(X, n=x.shape[-1]), X[:, :40]
+
+
+@pytest.mark.parametrize("fn", [cut_by_sizes, written_by_sizes])
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_parts_whose_sizes_differ(fn, dynamic):
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn, dynamic=dynamic)
+    for rows, columns in ((3, 16), (3, 20), (4, 24), (5, 30), (6, 44), (4, 64), (5, 100)):
+        x, z = torch.randn(rows, columns), torch.randn(rows + 2, columns, dtype=torch.complex64)
+        got, want = compiled(x, z), fn(x, z)
+        torch.testing.assert_close(got, want)
+        assert [t.stride() for t in got] == [t.stride() for t in want]
+    assert torchbolt.stats()["recordings"] <= 4 and torchbolt.stats()["eager_fallbacks"] == 0, torchbolt.stats()

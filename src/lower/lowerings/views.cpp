@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "graph/op_rules.h"
+#include "lower/extern_sizes.h"
 #include "lower/families.h"
 #include "support/size_demand.h"
 #include "support/symbols.h"
@@ -162,22 +163,9 @@ Result broadcast_tensors(Call& c) {
   return std::vector<Steps>(c.tensors("tensors").size(), {{Op::expand, {{"sizes", all}}}});
 }
 
-/// A place along a dimension of `size`: negative from the end. What it is is guarded.
-Sym from_start(Call& c, Sym at, Sym size) { return c.decide(at, Relation::lt, 0) ? at + size : at; }
-Sym clamped(Call& c, Sym at, Sym size) {
-  at = from_start(c, at, size);
-  if (c.decide(at, Relation::lt, 0)) return 0;
-  // At the end exactly, a number stands for the end, and an expression for itself.
-  if (at.is_const()) return c.decide(size, Relation::le, at) ? size : at;
-  return c.decide(at, Relation::le, size) ? at : size;
-}
 Result slice(Call& c) {
-  const int64_t dim = Call::wrap(c.integer("dim"), rank(c)), step = c.integer("step");
-  const Sym size = self(c)[dim];
-  const Sym start = c.has("start") ? clamped(c, c.sym("start"), size) : Sym(0);
-  const Sym end = c.has("end") && !c.sym("end").is_const(INT64_MAX) ? clamped(c, c.sym("end"), size) : size;
-  const Sym length = c.decide(start, Relation::lt, end) ? ceildiv(end - start, step) : Sym(0);
-  return std::vector<Steps>{{slice_of(dim, start, length, step)}};
+  const SliceOfDim cut = cut_by_slice(c);
+  return std::vector<Steps>{{slice_of(cut.dim, cut.start, cut.length, cut.step)}};
 }
 Result narrow(Call& c) {
   const int64_t dim = Call::wrap(c.integer("dim"), rank(c));
