@@ -3,6 +3,7 @@
 
 import collections
 import itertools
+import warnings
 
 import pytest
 import torch
@@ -148,6 +149,59 @@ def sent_to_a_generator(x, y):
     running = mean()
     next(running)
     return [running.send(value) for value in (x, y, x)], list(itertools.accumulate([1, 2, 3]))
+
+
+@ROWS.made(calls=[(randn(2, 4, n, seed=n),) for n in LENGTHS], expect=SIZES, regions=2)
+def modes_of_a_spectrum():
+    """A layer of a Fourier operator, for signals of any length."""
+    weight = torch.randn(4, 4, 3, dtype=torch.complex64)
+
+    def run(x):
+        spectrum = torch.fft.rfft(x)
+        mixed = torch.zeros_like(spectrum)
+        mixed[..., :3] = torch.einsum("bim,iom->bom", spectrum[..., :3], weight)
+        return torch.fft.irfft(mixed, n=x.shape[-1]), spectrum[..., : spectrum.shape[-1] // 2].abs()
+
+    return run
+
+
+@ROWS(calls=[(randn(2, 3, n, n + 4, seed=n),) for n in LENGTHS], expect=SIZES, regions=2, near=1e-4)
+def sampled_by_a_grid(x):
+    height, width = x.shape[-2:]
+    y, z = torch.linspace(-1, 1, height), torch.linspace(-1, 1, width)
+    grid = torch.stack(torch.meshgrid(z, y, indexing="xy"), -1).expand(x.shape[0], -1, -1, -1)
+    return F.grid_sample(x, grid * 0.9, align_corners=False)
+
+
+@ROWS.made(calls=[(randn(2, n, 4, seed=n),) for n in LENGTHS], expect=(MISS, HIT, HIT, MISS, HIT, HIT), regions=2)
+def codes_that_move():
+    """Vectors are taken for the nearest of a book, which follows their mean."""
+    book, counts = torch.randn(8, 4), torch.ones(8)
+
+    def run(x):
+        rows = x.flatten(0, 1)
+        nearest = torch.cdist(rows, book).argmin(1)
+        taken = F.one_hot(nearest, 8).to(rows.dtype)
+        found = F.embedding(nearest, book).view_as(x)
+        counts.mul_(0.9).add_(taken.sum(0), alpha=0.1)
+        book.mul_(0.9).add_(taken.t() @ rows / counts[:, None].clamp(min=1e-3), alpha=0.1)
+        used = taken.mean(0)
+        return x + (found - x).detach(), (-(used * (used + 1e-10).log()).sum()).exp(), nearest, book.clone()
+
+    return run
+
+
+@ROWS.made(randn(3, 4))
+def quiet_layers():
+    """Each layer hides what the library warns of."""
+
+    class Quiet(nn.Linear):
+        def forward(self, x):
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", category=FutureWarning, message="this")
+                return super().forward(x).relu()
+
+    return nn.Sequential(*[Quiet(4, 4) for _ in range(3)])
 
 
 @pytest.mark.parametrize("row", ROWS, ids=str)
