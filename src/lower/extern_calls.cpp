@@ -198,7 +198,9 @@ static int64_t step_of(const record::Tape& tape, const Entry& e, TensorId made) 
   return of_complex ? 2 : 1;
 }
 
+/// x[start:stop] and x[place], by the name of the operator.
 static bool is_slice(const Entry& e) { return e.op.operator_name().name == "aten::slice"; }
+static bool is_place(const Entry& e) { return e.op.operator_name().name == "aten::select"; }
 
 /// Do results of these sizes lie as densely in the same bytes as what was given, like view_as_complex(), or
 /// in every second number of them?
@@ -241,7 +243,7 @@ ExternCalls::KnownSizes ExternCalls::sizes_of_results(const Entry& e, const Call
   if (!is_static && !known) known = made.empty() ? std::vector<Syms>{} : probed(e);
   // Of a view strides and the offset must be known, too. What is written is itself.
   if (written_arguments(e).empty() && is_view(e, w_.tape) &&
-      !(known && (is_slice(e) || shows_all(e, *known)))) {
+      !(known && (is_slice(e) || is_place(e) || shows_all(e, *known)))) {
     for_each_tensor(e.args, [&](TensorId id) { w_.demand_place(id); });
     // What passes on is a view of what it is given, whatever its numbers are. Of others these may say whether
     // it is one (dropout).
@@ -307,8 +309,9 @@ graph::Node* ExternCalls::make_node(const Entry& e, const Call& c, ExternCall x,
   for (size_t i = 0; i < given.size(); ++i) {
     if (given[i] < 0) continue;
     const auto& shown = w_.tape.tensors[given[i]].sizes;
-    if (known && x.clone_results && is_slice(e) && !w_.is_sized(given[i]))
-      w_.set_slice(given[i], e.args[0].tensors[0], cut_by_slice(c));
+    if (known && x.clone_results && (is_slice(e) || is_place(e)) && !w_.is_sized(given[i]))
+      w_.set_slice(given[i], e.args[0].tensors[0], is_slice(e) ? cut_by_slice(c) : place_by_select(c),
+                   is_place(e));
     if (!w_.is_sized(given[i]))
       w_.set_sizes(given[i], known ? (*known)[i] : Syms(shown.begin(), shown.end()),
                    step_of(w_.tape, e, given[i]));

@@ -46,6 +46,12 @@ ResultSizes slice(const Call& c) {
   return all_results(c, sizes);
 }
 
+ResultSizes select(const Call& c) {
+  Syms sizes = c.sizes("self");
+  sizes.erase(sizes.begin() + place_by_select(c).dim);
+  return all_results(c, sizes);
+}
+
 ResultSizes diff(const Call& c) {
   Syms sizes = c.sizes("self");
   const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
@@ -284,6 +290,7 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
      "cross_entropy_loss nll_loss_nd nll_loss mse_loss l1_loss smooth_l1_loss huber_loss "
      "binary_cross_entropy binary_cross_entropy_with_logits kl_div soft_margin_loss"},
     {slice, "slice"},
+    {select, "select"},
     {diff, "diff"},
     {topk, "topk"},
     {pad,
@@ -336,6 +343,11 @@ SliceOfDim cut_by_slice(const Call& c) {
   const Sym end = c.has("end") && !c.sym("end").is_const(INT64_MAX) ? clamped(c, c.sym("end"), size) : size;
   const Sym length = c.decide(start, Relation::lt, end) ? ceildiv(end - start, step) : Sym(0);
   return {dim, start, length, step};
+}
+
+SliceOfDim place_by_select(const Call& c) {
+  const int64_t dim = Call::wrap(c.integer("dim"), c.rank("self"));
+  return {dim, from_start(c, c.sym("index"), c.sizes("self")[dim]), 1, 1};
 }
 
 std::optional<std::vector<Syms>> extern_sizes(const Call& c) {

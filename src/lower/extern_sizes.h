@@ -25,5 +25,7 @@ struct SliceOfDim {
   int64_t step;
 };
 SliceOfDim cut_by_slice(const Call& c);
+/// What aten::select shows, which has that dimension no more.
+SliceOfDim place_by_select(const Call& c);
 
 }  // namespace bolt::lower

@@ -81,16 +81,22 @@ void Windows::set_sizes(TensorId id, const Syms& shown, int64_t step) {
   take_over_gaps(id);
 }
 
-void Windows::set_slice(TensorId id, TensorId of, const SliceOfDim& cut) {
+void Windows::set_slice(TensorId id, TensorId of, const SliceOfDim& cut, bool drops_dim) {
   Type type;
   type.sizes = states_[of].layout.sizes;
-  type.sizes[static_cast<size_t>(cut.dim)] = cut.length;
+  std::vector<ViewStep> steps = {
+      {Op::slice,
+       {{"dim", cut.dim}, {"start", Syms{cut.start}}, {"length", Syms{cut.length}}, {"step", cut.step}}}};
+  const auto at = type.sizes.begin() + cut.dim;
+  if (drops_dim) {
+    type.sizes.erase(at);
+    steps.push_back({Op::reshape, {{"sizes", type.sizes}}});
+  } else {
+    *at = cut.length;
+  }
   set_sizes(id, type.sizes);
-  const ViewStep step{
-      Op::slice,
-      {{"dim", cut.dim}, {"start", Syms{cut.start}}, {"length", Syms{cut.length}}, {"step", cut.step}}};
   states_[id].layout =
-      view_layout(tape.tensors[id], type, {step}, tape.tensors[of], states_[of].layout, sizes);
+      view_layout(tape.tensors[id], type, steps, tape.tensors[of], states_[of].layout, sizes);
 }
 
 // What keeps the layout of an operand, like clone(), is dense but for gaps of dimensions of size 1.

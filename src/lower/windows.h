@@ -39,8 +39,8 @@ class Windows {
   void define_inverse(record::TensorId id, record::TensorId of, Inverse inverse);
   /// Of one that is not defined yet. `step`: see eager_strides.
   void set_sizes(record::TensorId id, const Syms& sizes, int64_t step = 1);
-  /// Of one that is a copy here, where eager has a slice of `of`.
-  void set_slice(record::TensorId id, record::TensorId of, const SliceOfDim& cut);
+  /// Of one that is a copy here, where eager has a slice of `of`, without that dimension where it is dropped.
+  void set_slice(record::TensorId id, record::TensorId of, const SliceOfDim& cut, bool drops_dim);
 
   bool is_known(record::TensorId id) const { return states_[id].known; }
   bool is_sized(record::TensorId id) const { return states_[id].sized; }
