@@ -8,16 +8,13 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from leaves import leaf
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
 import torchbolt
 
 SCALE = 3.0
-
-
-def leaf(*sizes):
-    return torch.randn(*sizes, requires_grad=True)
 
 
 def compare(fn, *args, calls=3, whole=True, twice=True):

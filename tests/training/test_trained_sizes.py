@@ -7,14 +7,11 @@ import threading
 import pytest
 import torch
 import torch.nn.functional as F
+from leaves import leaf
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import torchbolt
-
-
-def leaf(*sizes, dtype=torch.float32):
-    return torch.randn(*sizes, dtype=dtype, requires_grad=True)
 
 
 def check_compiled(fast, regions=1, replayed_sets=0):

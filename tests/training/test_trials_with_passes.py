@@ -11,6 +11,7 @@ import time
 
 import pytest
 import torch
+from leaves import leaf
 
 import torchbolt
 
@@ -71,10 +72,6 @@ def until_settled(compiled, call, most=80):
 
 def both_ways(x, w):
     return doubled((x @ w).tanh()).exp() * note_forward(x.detach())
-
-
-def leaf(*sizes):
-    return torch.randn(*sizes, requires_grad=True)
 
 
 def checked(compiled, fn=both_ways, directions=("forward", "backward")):
