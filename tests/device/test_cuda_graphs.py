@@ -7,8 +7,8 @@ Needs a CUDA device. Each case prints what happened: `python tests/device/test_c
 from __future__ import annotations
 
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -711,31 +711,23 @@ def test_streams():
 
 @pytest.mark.parametrize("own_streams", [False, True])
 def test_threads(own_streams):
-    compiled, w, wrong = fast(chain), randn(64, 64), []
+    compiled, w = fast(chain), randn(64, 64)
     with torch.no_grad():
         compiled(randn(32, 64), w)
     torch.cuda.synchronize()
 
     def work(seed):
-        try:
-            generator = torch.Generator("cuda").manual_seed(seed)
-            stream = torch.cuda.Stream() if own_streams else torch.cuda.current_stream()
-            with torch.no_grad(), torch.cuda.stream(stream):
-                for _ in range(60):
-                    x = torch.randn(32, 64, device="cuda", generator=generator)
-                    y = compiled(x, w)
-                    close(y, chain(x, w))
-        except BaseException as error:
-            wrong.append(error)
+        generator = torch.Generator("cuda").manual_seed(seed)
+        stream = torch.cuda.Stream() if own_streams else torch.cuda.current_stream()
+        with torch.no_grad(), torch.cuda.stream(stream):
+            for _ in range(60):
+                x = torch.randn(32, 64, device="cuda", generator=generator)
+                y = compiled(x, w)
+                close(y, chain(x, w))
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(8)]
     torch.cuda.synchronize()
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    if wrong:
-        raise wrong[0]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(work, range(8)))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")

@@ -11,8 +11,8 @@ import os
 import pathlib
 import subprocess
 import sys
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -179,21 +179,16 @@ def test_sizes_that_differ_are_tried_at_those_of_the_first_call():
 
 
 def test_threads_come_to_one_verdict():
-    compiled, wrong = measured(reads_itself), []
+    compiled = measured(reads_itself)
     compiled(torch.ones(16, 8))
 
     def work(seed):
         for count in range(30):
             x = torch.full((16, 8), seed + count / 10)
-            if not torch.allclose(compiled(x), reads_itself(x)):
-                wrong.append(count)
+            assert torch.allclose(compiled(x), reads_itself(x))
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(3)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert not wrong
+    with ThreadPoolExecutor(3) as threads:
+        list(threads.map(work, range(3)))
     until_settled(compiled, check(compiled, reads_itself))
     assert torchbolt.stats()["measured"] == 1
 

@@ -5,6 +5,7 @@ import gc
 import signal
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -58,13 +59,9 @@ def test_two_threads_interpret_at_once(run):
     def work(n):
         return sum(x * x for x in range(n))
 
-    results = []
-    threads = [threading.Thread(target=lambda: results.append(run(work, 20000))) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert results == [work(20000)] * 4
+    with ThreadPoolExecutor(4) as threads:
+        results = threads.map(lambda n: run(work, n), [20000] * 4)
+    assert list(results) == [work(20000)] * 4
 
 
 def test_garbage_is_collected_while_we_loop(run):

@@ -2,7 +2,7 @@
 """Results that others are made of, all of one program: passes that somebody looks at in between, and others."""
 
 import itertools
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -175,21 +175,15 @@ def test_passes_of_several_threads():
     loss, logits, *_ = model(ids, labels)
     want = torch.autograd.grad(loss, [logits, model.embed.weight])
     loss, logits, *_ = fast(ids, labels)
-    wrong = []
 
     def go(looks):
         for _ in range(30):
             of = [logits, model.embed.weight] if looks else [model.embed.weight]
             got = torch.autograd.grad(loss, of, retain_graph=True)
-            if not all(torch.allclose(g, w, rtol=1e-4, atol=5e-6) for g, w in zip(reversed(got), reversed(want))):
-                wrong.append(looks)
+            assert all(torch.allclose(g, w, rtol=1e-4, atol=5e-6) for g, w in zip(reversed(got), reversed(want)))
 
-    threads = [threading.Thread(target=go, args=(i % 2 == 0,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not wrong
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(go, [True, False] * 2))
 
 
 def test_lengths():

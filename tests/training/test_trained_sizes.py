@@ -2,7 +2,7 @@
 """Training with sizes and numbers that differ between calls: one program for all of them, and eager's gradients."""
 
 import random
-import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -267,22 +267,16 @@ def test_threads():
     model = Attention()
     fast = torchbolt.compile(model, dynamic=True)
     fast(leaf(3, 4, 16)).sum().backward()
-    failures = []
 
     def work(seed):
         order = random.Random(seed)
         for _ in range(10):
             x = torch.randn(order.randint(2, 6), order.randint(2, 12), 16, requires_grad=True)
             got, want = (torch.autograd.grad(f(x).pow(2).sum(), x)[0] for f in (fast, model))
-            if not torch.allclose(got, want, rtol=1e-4, atol=1e-4):
-                failures.append(tuple(x.shape))
+            torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-4)
 
-    threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
-    for t in threads:
-        t.start()
-    for t in threads:
-        t.join()
-    assert not failures
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
     check_compiled(fast)
 
 
