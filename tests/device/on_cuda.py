@@ -1,5 +1,5 @@
 # tests/device/on_cuda.py
-"""Tensors on the CUDA device, and what a call runs there."""
+"""Tensors on the CUDA device, a model for it, and what a call runs there."""
 
 from __future__ import annotations
 
@@ -12,6 +12,17 @@ def randn(*sizes, dtype=torch.float32):
 
 def leaf(*sizes, dtype=torch.float32):
     return randn(*sizes, dtype=dtype).requires_grad_()
+
+
+def convolutional():
+    return torch.nn.Sequential(
+        torch.nn.Conv2d(3, 16, 3, padding=1),
+        torch.nn.BatchNorm2d(16),
+        torch.nn.ReLU(),
+        torch.nn.AdaptiveAvgPool2d(1),
+        torch.nn.Flatten(),
+        torch.nn.Linear(16, 10),
+    )
 
 
 def kernels_of(call) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from on_cuda import randn
+from on_cuda import convolutional, randn
 
 import torchbolt
 
@@ -94,18 +94,7 @@ def test_rows_that_begin_between_accesses(sizes, given):
 
 def models():
     yield "mlp", torch.nn.Sequential(torch.nn.Linear(256, 512), torch.nn.GELU(), torch.nn.Linear(512, 64)), (8, 256)
-    yield (
-        "cnn",
-        torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 3, padding=1),
-            torch.nn.BatchNorm2d(16),
-            torch.nn.ReLU(),
-            torch.nn.AdaptiveAvgPool2d(1),
-            torch.nn.Flatten(),
-            torch.nn.Linear(16, 10),
-        ),
-        (4, 3, 32, 32),
-    )
+    yield "cnn", convolutional(), (4, 3, 32, 32)
     yield (
         "encoder",
         torch.nn.TransformerEncoderLayer(64, 4, 128, batch_first=True),

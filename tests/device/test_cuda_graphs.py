@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
-from on_cuda import randn
+from on_cuda import convolutional, randn
 
 import torchbolt
 
@@ -98,18 +98,7 @@ def models():
         lambda: torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.GELU(), torch.nn.Linear(128, 64)),
         (8, 64),
     )
-    yield (
-        "cnn",
-        lambda: torch.nn.Sequential(
-            torch.nn.Conv2d(3, 16, 3, padding=1),
-            torch.nn.BatchNorm2d(16),
-            torch.nn.ReLU(),
-            torch.nn.AdaptiveAvgPool2d(1),
-            torch.nn.Flatten(),
-            torch.nn.Linear(16, 10),
-        ),
-        (4, 3, 32, 32),
-    )
+    yield "cnn", convolutional, (4, 3, 32, 32)
     yield (
         "norms",
         lambda: torch.nn.Sequential(
