@@ -23,6 +23,7 @@ EXTENSION = [
     "lower",
     "device",
     "run",
+    "run/trained",
     "compile",
     "session",
 ]

@@ -23,8 +23,8 @@
 #include "run/finish.h"
 #include "run/functional.h"
 #include "run/make_compiled.h"
-#include "run/make_differentiated.h"
-#include "run/make_step.h"
+#include "run/trained/make_differentiated.h"
+#include "run/trained/make_step.h"
 #include "support/stats.h"
 
 namespace bolt {

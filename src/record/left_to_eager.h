@@ -14,7 +14,7 @@
 // behind one knows the sizes of what it is given as any program does, so gradients come through products of
 // as many rows as data say.
 //
-// Others show only when they are differentiated (autograd::NotFollowed, run/make_differentiated.cpp).
+// Others show only when they are differentiated (autograd::NotFollowed, run/trained/make_differentiated.cpp).
 //
 // In all cases the call stays whole and is eager's, in a piece of its own (autograd/pieces.h), with compiled
 // pieces around it.

@@ -18,6 +18,7 @@
 #include <optional>
 
 #include "device/device.h"
+#include "loops/library_layout.h"
 
 namespace bolt::run {
 

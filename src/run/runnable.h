@@ -2,10 +2,12 @@
 // A region that can be called: tensors in, tensors out.
 //
 //   Compiled     the plan's steps: our kernels, library calls, ATen's operators (compiled.h)
-//   Trained      two Compiled parts, tied together by a node of autograd's (trained.h), or a Chain of such
 //   Replayed     the tape, through the dispatcher: exact for gradients, and never lacks a kernel (replayed.h)
-//   EagerTrial   a Compiled and a Replayed in turn, until it is known which is faster (eager_trial.h)
+//   EagerTrial   another one and a Replayed in turn, until it is known which is faster (eager_trial.h)
 //   Foreign      a function that a user's backend made (foreign.h)
+//   Trained      two Compiled parts, tied together by nodes of autograd's (trained/trained.h)
+//   Chain        several Trained, one after another (trained/chain.h)
+//   WholeStep    a Compiled with a backward pass in it (trained/step.h)
 //
 // Who calls one does not ask which it is. All are given the tape's inputs, the values of the numbers that
 // differ between calls, and the generators of this call, and give what was wanted of the tape. All are

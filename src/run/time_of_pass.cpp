@@ -16,7 +16,7 @@
 namespace bolt::run {
 namespace {
 
-using torch::autograd::Node;
+using GradNode = torch::autograd::Node;
 using torch::autograd::variable_list;
 
 class Watch : public std::enable_shared_from_this<Watch> {
@@ -82,15 +82,15 @@ class Behind final : public torch::autograd::FunctionPostHook {
   const std::shared_ptr<Watch> watch_;
 };
 
-bool is_leafs(const Node& node) {
+bool is_leafs(const GradNode& node) {
   return dynamic_cast<const torch::autograd::AccumulateGrad*>(&node) != nullptr;
 }
 
 /// From the results down to what was there before.
-std::vector<Node*> nodes_of(const std::vector<at::Tensor>& results, uint64_t first_node) {
-  std::vector<Node*> all;
-  std::unordered_set<const Node*> seen;
-  auto add = [&](Node* node) {
+std::vector<GradNode*> nodes_of(const std::vector<at::Tensor>& results, uint64_t first_node) {
+  std::vector<GradNode*> all;
+  std::unordered_set<const GradNode*> seen;
+  auto add = [&](GradNode* node) {
     if (node && node->sequence_nr() >= first_node && !is_leafs(*node) && seen.insert(node).second)
       all.push_back(node);
   };
@@ -105,10 +105,10 @@ std::vector<Node*> nodes_of(const std::vector<at::Tensor>& results, uint64_t fir
 
 bool time_pass_over(const std::vector<at::Tensor>& results, uint64_t first_node,
                     std::function<void(double)> tell) {
-  const std::vector<Node*> nodes = nodes_of(results, first_node);
+  const std::vector<GradNode*> nodes = nodes_of(results, first_node);
   if (nodes.empty()) return false;
   const auto watch = std::make_shared<Watch>(std::move(tell));
-  for (Node* node : nodes) {
+  for (GradNode* node : nodes) {
     node->add_pre_hook(std::make_unique<Before>(watch));
     node->add_post_hook(std::make_unique<Behind>(watch));
   }
