@@ -14,8 +14,8 @@ What stands in an unnamed namespace or in a class is found where it is used; suc
 Row), but not that of a class which other files see.
 
 One room: no two .cpp files of a folder of src/, and no two tests, give one name to something of their own, nor one that
-another file of the namespace exports. cmake/Unity.cmake may put both files into one unit: that is an error there, or
-the wrong one is called.
+another file of the namespace exports; nor do two files bring in one name from different namespaces. cmake/Unity.cmake
+may put both files into one unit: that is an error there, or the wrong one is called.
 """
 
 import re
@@ -416,7 +416,7 @@ def are_built_together(file: str, other: str) -> bool:
 
 def complaints(files: list[tuple[str, str]]) -> list[str]:
     found = definitions_in(files)
-    return defined_twice(found) + classes_of_one_name(found) + clashes_in_rooms(found)
+    return defined_twice(found) + classes_of_one_name(found) + clashes_in_rooms(found) + brought_in_twice(files)
 
 
 def defined_twice(found: list[Definition]) -> list[str]:
@@ -478,6 +478,23 @@ def clashes_in_rooms(found: list[Definition]) -> list[str]:
                     f"{first.place()} where both are compiled together"
                 )
     return lines
+
+
+def brought_in_twice(files: list[tuple[str, str]]) -> list[str]:
+    """`using graph::Node;` here, `using torch::autograd::Node;` there."""
+    of_name: dict[tuple[str, ...], dict[str, str]] = defaultdict(dict)
+    for file, text in files:
+        if file.startswith("src/") and file.endswith(".cpp") and file not in ALONE:
+            namespace = re.search(r"^namespace ([\w:]+)", text, re.MULTILINE)
+            for scope, name in re.findall(r"^using ((?:\w+::)+)(\w+);", text, re.MULTILINE):
+                of_name[room_of(file), namespace[1] if namespace else "", name].setdefault(scope, file)
+    return [
+        f"{other}: {scope}{name} clashes with {first_scope}{name} of {first} where both are compiled together"
+        for (_, _, name), ((first_scope, first), *others) in (
+            (key, list(scopes.items())) for key, scopes in of_name.items()
+        )
+        for scope, other in others
+    ]
 
 
 def main() -> int:

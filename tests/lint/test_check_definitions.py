@@ -132,6 +132,15 @@ def test_other_names_of_a_room_are_let_through(first, second):
     assert not clashes(first, second)
 
 
+def test_one_name_is_brought_in_from_one_namespace():
+    def lines(second, room="run"):
+        files = ("src/run/a.cpp", "using graph::Node;"), (f"src/{room}/b.cpp", second)
+        return check.complaints([(file, f"namespace bolt {{\n{text}\n}}") for file, text in files])
+
+    assert len(lines("using torch::autograd::Node;")) == 1
+    assert not lines("using graph::Node;") and not lines("using torch::autograd::Node;", room="loops")
+
+
 def clashes_of_tests(first, second, place="tests/gemm/b_test.cpp"):
     return check.complaints([("tests/loops/a_test.cpp", inside(first)), (place, inside(second))])
 
