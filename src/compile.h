@@ -17,8 +17,7 @@ using run::EndsBeforeBackward;
 
 /// Another compiler than ours: makes what runs of the tape, the numbers in whose arguments are expressions
 /// over these symbols.
-using Other =
-    std::function<std::shared_ptr<run::Runnable>(run::Recorded&, const std::vector<lower::SizeSymbol>&)>;
+using Other = std::function<std::shared_ptr<run::Runnable>(run::Recorded&, const SymbolTable&)>;
 
 /// Never throws for what cannot be compiled (but for the two above): the region then replays its tape and
 /// says why. Internal failures are thrown. Needs no GIL.

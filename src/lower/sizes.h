@@ -41,9 +41,6 @@
 
 namespace bolt::lower {
 
-/// The row's name in what was written before there was one table.
-using SizeSymbol = SymbolRow;
-
 class Sizes {
  public:
   Sizes() = default;

@@ -59,7 +59,7 @@ bool let_go(const Prepared& p, std::vector<at::Tensor>& tape_inputs, std::vector
 }  // namespace
 
 Compiled::Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lower::Lowered lowered,
-                   loops::Plan plan, device::PlanCode code, std::vector<lower::SizeSymbol> symbols)
+                   loops::Plan plan, device::PlanCode code, SymbolTable symbols)
     : Runnable(std::move(tape), std::move(wanted), symbols),
       p_(std::move(lowered), std::move(plan), std::move(code), std::move(symbols)),
       final_steps_(first_final_step(p_)) {
@@ -118,7 +118,7 @@ void Compiled::prepare(const std::vector<at::Tensor>& inputs) {
   if (p_.fold_steps.empty()) return;
   const at::NoGradGuard no_grad;
   Ints sizes;  // what is folded has the same ones for all
-  for (const lower::SizeSymbol& s : symbols_) sizes.push_back(s.hint);
+  for (const SymbolRow& s : symbols_) sizes.push_back(s.hint);
   folds_.of(p_, graph_inputs(p_.lowered, inputs), p_.shapes(p_.shaping_values(std::move(sizes))));
 }
 

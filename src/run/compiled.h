@@ -23,7 +23,7 @@ class Compiled final : public Runnable, public std::enable_shared_from_this<Comp
  public:
   /// `plan.graph` and `lowered` (its graph moved away) must belong together.
   Compiled(record::Tape tape, std::vector<record::TensorId> wanted, lower::Lowered lowered, loops::Plan plan,
-           device::PlanCode code, std::vector<lower::SizeSymbol> symbols);
+           device::PlanCode code, SymbolTable symbols);
 
   bool is_differentiated() const override { return false; }
   std::vector<int> written_inputs() const override;

@@ -4,7 +4,7 @@
 namespace bolt::run {
 
 Foreign::Foreign(record::Tape tape, std::vector<record::TensorId> wanted, Function function,
-                 std::vector<lower::SizeSymbol> symbols)
+                 SymbolTable symbols)
     : Runnable(std::move(tape), std::move(wanted), std::move(symbols)), function_(std::move(function)) {
   releases_gil_ = false;
   facts.compiled = true;

@@ -14,8 +14,7 @@ class Foreign final : public Runnable {
   /// Given the tape's inputs and the values of the region's symbols.
   using Function = std::function<std::vector<at::Tensor>(
       const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values, record::CallGenerators)>;
-  Foreign(record::Tape tape, std::vector<record::TensorId> wanted, Function function,
-          std::vector<lower::SizeSymbol> symbols);
+  Foreign(record::Tape tape, std::vector<record::TensorId> wanted, Function function, SymbolTable symbols);
 
   /// What was written: a backend may store it when all else is done, as we do.
   std::vector<int> written_inputs() const override;

@@ -283,13 +283,13 @@ Tensors run(const lower::Lowered& lowered, size_t wanted, const Attempts& attemp
 
 /// What a region runs; `wanted` of lowered's outputs are results.
 Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts attempt,
-                                 std::vector<lower::SizeSymbol> symbols) {
+                                 SymbolTable symbols) {
   using Known = std::pair<std::vector<int64_t>, std::shared_ptr<const lower::Lowered>>;
   struct State {
     lower::Lowered general;
     size_t wanted;
     Attempts attempt;
-    std::vector<lower::SizeSymbol> symbols;
+    SymbolTable symbols;
     std::deque<Known> known;  // last used first
   };
   auto state =
@@ -321,8 +321,7 @@ Foreign::Function run_functional(lower::Lowered lowered, size_t wanted, Attempts
 
 }  // namespace
 
-std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded,
-                                         std::vector<lower::SizeSymbol> symbols) {
+std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded, SymbolTable symbols) {
   graph::verify(*lowered.graph);
   std::string text = graph::print(*lowered.graph);
   auto function =

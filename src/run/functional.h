@@ -12,7 +12,6 @@
 namespace bolt::run {
 
 /// Takes the recording's tape. With `symbols` the graph is made anew for each set of values, and kept.
-std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded,
-                                         std::vector<lower::SizeSymbol> symbols);
+std::shared_ptr<Foreign> make_functional(lower::Lowered lowered, Recorded& recorded, SymbolTable symbols);
 
 }  // namespace bolt::run

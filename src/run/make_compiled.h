@@ -19,9 +19,9 @@ std::atomic<bool>& code_waits();
 /// `tape` and `wanted` are taken once nothing can throw any more. Throws SizeDemand where it cannot go on
 /// with symbols as they are.
 std::shared_ptr<Compiled> make_compiled(lower::Lowered lowered, record::Tape& tape,
-                                        std::vector<record::TensorId>& wanted,
-                                        std::vector<lower::SizeSymbol> symbols, const std::string& name,
-                                        const loops::PlanOptions& options, Stages& stages);
+                                        std::vector<record::TensorId>& wanted, SymbolTable symbols,
+                                        const std::string& name, const loops::PlanOptions& options,
+                                        Stages& stages);
 
 /// Results of a part that nobody but another part sees.
 struct KeptOutputs {
@@ -35,8 +35,7 @@ struct KeptOutputs {
 /// A part of a region, made so. Its code may still be being compiled, while other parts are planned
 /// (Compiled::finish_code).
 std::shared_ptr<Compiled> begin_compiled(lower::Lowered lowered, record::Tape& tape,
-                                         std::vector<record::TensorId>& wanted,
-                                         std::vector<lower::SizeSymbol> symbols,
+                                         std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                          const loops::PlanOptions& options, Stages& stages,
                                          const KeptOutputs& kept);
 

@@ -43,11 +43,11 @@ struct Recorded {
   bool tuned = false;     // all that can be done in several ways is measured (mode "max-autotune")
   bool is_step = false;   // the tape has become that of a whole step (make_step.h)
   bool may_end_before_backward = false;  // its callable may be recorded again with more regions
-  std::vector<uint64_t> dynamic;  // per tape input: a bit for each dimension that differs between calls
-  std::vector<NumberSymbol> number_symbols;  // of numbers that do
-  std::vector<SizeValue> number_sizes;  // numbers computed from all of them, that Python code goes on with
-  std::vector<SizeFact> size_facts;     // what the run took for granted about them, over tape symbols
-  std::set<std::string> not_guessed;    // operators of which no sizes are guessed
+  std::vector<uint64_t> dynamic;      // per tape input: a bit for each dimension that differs between calls
+  SymbolTable number_symbols;         // of numbers that do
+  SymbolTable number_sizes;           // numbers computed from all of them, that Python code goes on with
+  std::vector<SizeFact> size_facts;   // what the run took for granted about them, over tape symbols
+  std::set<std::string> not_guessed;  // operators of which no sizes are guessed
   Wishes wishes;
   /// What passes over the run's own results ask for.
   std::shared_ptr<DoubleBackward> double_backward = std::make_shared<DoubleBackward>();

@@ -10,7 +10,7 @@
 namespace bolt::run {
 
 Replayed::Replayed(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
-                   std::unordered_map<int, at::Tensor> constants, std::vector<lower::SizeSymbol> symbols)
+                   std::unordered_map<int, at::Tensor> constants, SymbolTable symbols)
     : Runnable(std::move(tape), std::move(wanted), std::move(symbols)),
       visible_writes_(tape_),
       // Of other sizes some may not go together.

@@ -13,7 +13,7 @@ class Replayed final : public Runnable {
  public:
   /// `constants`: inputs of the tape, by their index, that the recorded run made of numbers.
   Replayed(record::Tape tape, std::vector<record::TensorId> wanted, std::string why,
-           std::unordered_map<int, at::Tensor> constants, std::vector<lower::SizeSymbol> symbols);
+           std::unordered_map<int, at::Tensor> constants, SymbolTable symbols);
 
   std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs, const std::vector<int64_t>& values,
                                record::CallGenerators generators) override;

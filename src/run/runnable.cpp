@@ -8,8 +8,7 @@
 
 namespace bolt::run {
 
-Runnable::Runnable(record::Tape tape, std::vector<record::TensorId> wanted,
-                   std::vector<lower::SizeSymbol> symbols)
+Runnable::Runnable(record::Tape tape, std::vector<record::TensorId> wanted, SymbolTable symbols)
     : tape_(std::move(tape)), wanted_(std::move(wanted)), symbols_(std::move(symbols)) {
   facts.ops = static_cast<int>(tape_.entries.size());
 }

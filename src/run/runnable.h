@@ -103,19 +103,19 @@ class Runnable {
   const record::Tape& tape() const { return tape_; }
   const std::vector<record::TensorId>& wanted() const { return wanted_; }
   /// What differs between calls. Symbols of numbers come in the order in which run() takes their values.
-  const std::vector<lower::SizeSymbol>& symbols() const { return symbols_; }
+  const SymbolTable& symbols() const { return symbols_; }
 
   /// What compiling found out beside the program.
   void take_facts(const Runnable& other);
 
   Facts facts;
   /// The sizes of inputs that were symbols when compiling began, and what must hold of them, for guards.
-  std::vector<lower::SizeSymbol> size_symbols;
+  SymbolTable size_symbols;
   std::vector<SizeFact> size_facts;
   Syms number_sizes;  ///< what Recorded::number_sizes came to, over those symbols
 
  protected:
-  Runnable(record::Tape tape, std::vector<record::TensorId> wanted, std::vector<lower::SizeSymbol> symbols);
+  Runnable(record::Tape tape, std::vector<record::TensorId> wanted, SymbolTable symbols);
   /// `values`: of symbols().
   virtual std::vector<at::Tensor> call(const std::vector<at::Tensor>& inputs,
                                        const std::vector<int64_t>& values,
@@ -123,7 +123,7 @@ class Runnable {
 
   const record::Tape tape_;
   const std::vector<record::TensorId> wanted_;
-  const std::vector<lower::SizeSymbol> symbols_;  // of sizes and numbers
+  const SymbolTable symbols_;  // of sizes and numbers
   const Attempts attempt_{tape_};
   bool releases_gil_ = true, can_fail_ = true;
 

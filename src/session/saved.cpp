@@ -103,7 +103,7 @@ std::string tape_text(const CallEntry& entry) {
 
 void write_compiled_from(ArchiveWriter& out, const CallEntry& entry) {
   out.text(tape_text(entry));
-  out.list(entry.from.number_sizes, [&](const SizeValue& row) {
+  out.list(entry.from.number_sizes, [&](const SymbolRow& row) {
     out.text(row.symbol.str());
     out.number(row.hint);
   });

@@ -119,8 +119,6 @@ struct SymbolRow {
   }
 };
 using SymbolTable = std::vector<SymbolRow>;
-using NumberSymbol = SymbolRow;
-using SizeValue = SymbolRow;
 
 // ---- the evaluator
 
