@@ -20,7 +20,7 @@ constexpr DeviceFacts kCpu = {
     .adds_bias_apart = false,
     .needs_aligned_rows = false,
     .reads_turned_matrices = false,
-    .adds_in_place = false,
+    .products_add_in_place = false,
     .likes_channels_last = false,
     .group_widths = {.least = 0, .least_backward = 0, .most = 0},
     .convolves_in_any_order = true,
@@ -47,7 +47,7 @@ constexpr DeviceFacts kCuda = {
     .adds_bias_apart = true,
     .needs_aligned_rows = true,
     .reads_turned_matrices = true,
-    .adds_in_place = true,
+    .products_add_in_place = true,
     .likes_channels_last = true,
     // Measured on an H200, 3x3 and bfloat16: half of the time that images in planes take, which cuDNN turns
     // round, and a third of it where groups are not as wide and it adds zeros as well. Channels-last other

@@ -66,7 +66,7 @@ struct DeviceFacts {
   bool reads_turned_matrices;
   /// Convolutions of single pixels are multiplications that add to an image, which may lie in the result's
   /// place.
-  bool adds_in_place;
+  bool products_add_in_place;
   /// Convolutions read channels that lie next to each other, and turn other images round.
   bool likes_channels_last;
   GroupWidths group_widths;

@@ -8,7 +8,8 @@
 //    the input. A temporary that is a copy of that input with elements scattered into it is not made either.
 // 2. Dying operands. A temporary that no later step reads gives its place to the kernel's result: in the
 //    arena, or where large temporaries lie apart (PlanOptions::bytes_apart) also what a library's call made.
-//    There a library's call that may add to what lies in its result's place does so, too (adds_in_place).
+//    There a library's call that may add to what lies in its result's place does so, too
+//    (products_add_in_place).
 //
 // A kernel may store over memory that it reads when it has no reductions and each point reads that memory at
 // no other place than where it stores. The caller's memory is written early only where nothing can fail

@@ -68,9 +68,9 @@ static bool adds_in_library(const Node& convolution) {
   const auto are_whole = [](Sym channels) {
     return channels.is_const() && channels.value() % kTogether == 0;
   };
-  return graph::facts_of(convolution.out()->type.device).adds_in_place && likes_channels_last(convolution) &&
-         is_of_single_pixels(convolution) && are_whole(convolution.operands[0]->type.sizes[1]) &&
-         are_whole(convolution.out()->type.sizes[1]);
+  return graph::facts_of(convolution.out()->type.device).products_add_in_place &&
+         likes_channels_last(convolution) && is_of_single_pixels(convolution) &&
+         are_whole(convolution.operands[0]->type.sizes[1]) && are_whole(convolution.out()->type.sizes[1]);
 }
 
 bool ends_in_library(const Node& convolution, Op ending) {
@@ -99,7 +99,7 @@ bool ends_in_library(const Node& convolution, Op ending) {
 bool multiplies_and_adds(const Node& call) {
   constexpr size_t kOperands = 4;  // image, weights, bias, what is added
   return call.op == Op::conv && call.operands.size() == kOperands &&
-         graph::facts_of(call.out()->type.device).adds_in_place && is_of_single_pixels(call);
+         graph::facts_of(call.out()->type.device).products_add_in_place && is_of_single_pixels(call);
 }
 
 bool follows_images(const Node& call) {
