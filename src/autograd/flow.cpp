@@ -138,7 +138,7 @@ bool Flow::is_view(int i) const {
   const record::OperatorFacts& facts = *entry(i).facts;
   if (!flow.makes.empty() || !flow.writes.empty() || flow.reads.size() != 1) return false;
   if (facts.draws || facts.ends_region || facts.turns || entry(i).own_version) return false;
-  bool plain = entry(i).op.operator_name().name.starts_with("aten::") && facts.returns > 0;
+  bool plain = record::is_atens(entry(i).op) && facts.returns > 0;
   for (const record::Arg& arg : entry(i).args)
     plain &= arg.kind != record::Arg::Kind::Value || arg.tensors.empty();
   for_each_tensor(entry(i).results, [&](TensorId id) {

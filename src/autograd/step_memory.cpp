@@ -67,8 +67,8 @@ bool can_be_handed_on(const TensorInfo& info) {
 
 /// Does it reduce results to how wrong they are? It is as light as what is known to be light (work.h).
 bool is_loss(const Entry& entry) {
-  const std::string& name = entry.op.operator_name().name;
-  return name.starts_with("aten::") && name.find("_loss") != std::string::npos && is_repeatable(entry);
+  return record::is_atens(entry.op) && entry.op.operator_name().name.find("_loss") != std::string::npos &&
+         is_repeatable(entry);
 }
 
 /// A stretch of a step's tape that ends with a backward pass, as a joint tape. Tensors keep their numbers.

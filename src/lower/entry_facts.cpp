@@ -7,6 +7,7 @@
 
 #include "loops/kernel_ops.h"
 #include "record/convert.h"
+#include "record/operator_facts.h"
 
 namespace bolt::lower {
 
@@ -48,8 +49,7 @@ bool is_view(const Entry& e, const Tape& tape) {
 bool draws(const Entry& e) { return e.op.hasSchema() && e.op.hasTag(at::Tag::nondeterministic_seeded); }
 
 bool has_effects(const Entry& e) {
-  return (e.results.empty() && written_arguments(e).empty()) || e.op.schema().name().find("aten::") != 0 ||
-         draws(e);
+  return (e.results.empty() && written_arguments(e).empty()) || !record::is_atens(e.op) || draws(e);
 }
 
 /// Are its tensors all of one type, whose elements a kernel moves? But for those that say where they are.

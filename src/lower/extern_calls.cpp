@@ -111,7 +111,7 @@ bool lie_apart(TensorId a, TensorId b, const record::Tape& tape) {
 /// it too, would not see what it wrote. (Where ATen's own read it they read it first, or refuse.)
 void ExternCalls::check_overlaps(const Entry& e, const Call& c) const {
   const auto& written = written_arguments(e);
-  const bool atens = e.op.operator_name().name.starts_with("aten::");
+  const bool atens = record::is_atens(e.op);
   std::vector<std::pair<TensorId, bool>> all;  // and whether it is written
   for (size_t a = 0; a < e.args.size(); ++a)
     for (TensorId id : e.args[a].tensors)

@@ -13,6 +13,7 @@
 #include "device/host/host.h"
 #include "record/argument.h"
 #include "record/generators.h"
+#include "record/operator_facts.h"
 #include "support/error.h"
 #include "support/symbols.h"
 
@@ -82,7 +83,7 @@ class Prober {
 
   /// Only ATen's own, of which nothing but the result is seen.
   bool can_be_tried() const {
-    if (!call_.entry.op.operator_name().name.starts_with("aten::")) return false;
+    if (!record::is_atens(call_.entry.op)) return false;
     for (const Arg& a : call_.entry.args) {
       if (a.value.isGenerator()) return false;
       if (a.kind == Arg::Kind::Value && !a.tensors.empty()) return false;  // a number out of a tensor

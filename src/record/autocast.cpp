@@ -56,7 +56,7 @@ bool casts_inside(const c10::OperatorHandle& op, c10::DispatchKeySet keys, const
   // Not told by the keys: those that an operator falls through are not among them.
   const int devices =
       at::autocast::is_autocast_enabled(at::kCPU) + 2 * at::autocast::is_autocast_enabled(at::kCUDA);
-  if (!devices || op.schema().is_mutable() || !op.operator_name().name.starts_with("aten::")) return false;
+  if (!devices || op.schema().is_mutable() || !is_atens(op)) return false;
   const OperatorFacts& facts = facts_of(op);
   torch::jit::Stack arguments(stack.begin() + static_cast<long>(first_argument(facts, stack)), stack.end());
   // By device, too: autocast takes other operators on each.

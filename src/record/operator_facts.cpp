@@ -75,11 +75,10 @@ constexpr int kGradient = 0, kResult = 4;  // of attention's backward pass
 /// there is a tensor at all, may be made of data. (ATen's are told by name.)
 bool gives_numbers(const c10::OperatorHandle& op) {
   const auto& returns = op.schema().returns();
-  return !op.operator_name().name.starts_with("aten::") &&
-         std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
-           return r.type()->kind() != c10::TypeKind::TensorType &&
-                  !r.type()->isSubtypeOf(*c10::ListType::ofTensors());
-         });
+  return !is_atens(op) && std::any_of(returns.begin(), returns.end(), [](const c10::Argument& r) {
+    return r.type()->kind() != c10::TypeKind::TensorType &&
+           !r.type()->isSubtypeOf(*c10::ListType::ofTensors());
+  });
 }
 
 /// Collectives, and what is sent from one process to another.
@@ -143,7 +142,7 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
     facts.written_in_training.insert(facts.written_in_training.end(), {kMean, kVariance});
   }
   facts.ordinary = is_ordinary(facts);
-  facts.composite = facts.ordinary && !facts.recurrent && !facts.reads_memory && name.starts_with("aten::") &&
+  facts.composite = facts.ordinary && !facts.recurrent && !facts.reads_memory && is_atens(op) &&
                     op.hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd);
   return facts;
 }
@@ -162,8 +161,7 @@ const OperatorFacts& facts_of(const c10::OperatorHandle& op) {
   };
   static std::mutex mutex;
   static auto* known = new std::unordered_map<const c10::FunctionSchema*, FactsOfSchema>();
-  const std::string& name = op.operator_name().name;
-  const bool lasts = name.starts_with("aten::") || name.starts_with("torchbolt::");
+  const bool lasts = is_atens(op) || op.operator_name().name.starts_with("torchbolt::");
   const std::lock_guard lock(mutex);
   const auto [at, fresh] = known->try_emplace(&schema);
   FactsOfSchema& here = at->second;

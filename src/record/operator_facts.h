@@ -64,4 +64,7 @@ inline size_t first_argument(const OperatorFacts& facts, const torch::jit::Stack
 /// Stays valid, also where the operator is defined anew.
 const OperatorFacts& facts_of(const c10::OperatorHandle& op);
 
+/// Others are known by their schemas alone.
+inline bool is_atens(const c10::OperatorHandle& op) { return op.operator_name().name.starts_with("aten::"); }
+
 }  // namespace bolt::record

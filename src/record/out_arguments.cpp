@@ -55,9 +55,7 @@ bool fills_new_tensors(const Entry& entry, const Tape& tape) {
 bool gives_new_tensors(Entry& entry, Tape& tape, const torch::jit::Stack& given,
                        const std::function<void(const c10::OperatorHandle&, torch::jit::Stack*)>& call) {
   const c10::OperatorHandle* op = without_out(entry.op);
-  if (!op || op->hasTag(at::Tag::nondeterministic_seeded) ||
-      !entry.op.operator_name().name.starts_with("aten::"))
-    return false;
+  if (!op || op->hasTag(at::Tag::nondeterministic_seeded) || !is_atens(entry.op)) return false;
   std::vector<Arg> args;
   torch::jit::Stack stack;
   for (size_t i = 0; i < given.size(); ++i) {

@@ -152,8 +152,8 @@ void Recorder::escape(const c10::OperatorHandle& op, const char* how) {
     return;
   }
   news_ = true;
-  const std::string& name = op.operator_name().name;
-  escaped_ = Reason(name.starts_with("aten::") ? Why::operator_ends : Why::other_operator_ends, name, how);
+  escaped_ =
+      Reason(is_atens(op) ? Why::operator_ends : Why::other_operator_ends, op.operator_name().name, how);
   escaped_raises_ = facts_of(op).raises_by_data;
   if (on_escape) on_escape();
 }

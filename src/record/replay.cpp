@@ -76,8 +76,7 @@ class Replay {
   void keep(const Entry& entry, TensorId id, const at::Tensor& t) {
     if (id < 0) return;
     // What is passed on is of other sizes where a run is tried with others.
-    if (!entry.op.operator_name().name.starts_with("aten::") && !entry.facts->passes_on)
-      check(entry, tape_.tensors[id], t);
+    if (!is_atens(entry.op) && !entry.facts->passes_on) check(entry, tape_.tensors[id], t);
     tensors_[id] = t;
   }
 

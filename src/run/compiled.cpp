@@ -30,8 +30,8 @@ size_t first_final_step(const Prepared& p) {
   size_t first = 0;
   for (size_t i = p.steps.size(); i > 0; --i) {
     const PreparedStep& s = p.steps[i - 1];
-    if (!s.call || (s.learns < 0 && !record::facts_of(s.call->op).finds_sizes &&
-                    s.call->op.operator_name().name.starts_with("aten::")))
+    if (!s.call ||
+        (s.learns < 0 && !record::facts_of(s.call->op).finds_sizes && record::is_atens(s.call->op)))
       continue;
     first = i;
     break;

@@ -51,8 +51,8 @@ bool draws_from_another(const lower::ExternCall& call) {
 /// Is it somebody's operator, which may do anything as far as we know?
 bool is_somebodys(const PreparedStep& p) {
   if (!p.call) return false;
-  const std::string_view name = p.call->op.schema().name();
-  return !name.starts_with("aten::") && !name.starts_with("torchbolt::");
+  const c10::OperatorHandle& op = p.call->op;
+  return !record::is_atens(op) && !op.operator_name().name.starts_with("torchbolt::");
 }
 
 /// As so many kernels of ours: calls of ATen take the host longer.
