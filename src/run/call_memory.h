@@ -57,6 +57,8 @@ class CallMemory {
   void place(int buffer, at::Tensor tensor) { places_[buffer] = std::move(tensor); }
   /// Null: the step makes it wherever it likes.
   const at::Tensor* place_of(int buffer) const;
+  /// Does any buffer have one? In most calls none has.
+  bool has_places() const { return !places_.empty(); }
 
   // ---- all of them, as they are before a part of a call that may come to nothing
   const std::vector<BufferInCall>& slots() const { return slots_; }

@@ -123,13 +123,13 @@ bool multiplied(const Prepared& program, const PreparedStep& p, device::driver::
 /// Of the results of a call of ATen's, on devices that repeat what they did there. The user's operators may
 /// keep what they make.
 std::vector<at::Tensor> places_of(const PreparedStep& p, const CallMemory& memory) {
+  if (!memory.has_places() || (p.call && !record::is_atens(p.call->op))) return {};
   const std::vector<int>& buffers = p.step->buffers;
   std::vector<at::Tensor> places;
   for (size_t i = static_cast<size_t>(p.step->operand_count); i < buffers.size(); ++i) {
     const at::Tensor* place = memory.place_of(buffers[i]);
     places.push_back(place && !place->is_cpu() ? *place : at::Tensor());
   }
-  if (p.call && !p.call->op.operator_name().name.starts_with("aten::")) places.clear();
   return places;
 }
 
