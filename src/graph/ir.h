@@ -95,6 +95,10 @@ struct OpInfo {
   // further columns (shape rule, dtype rule) are private to op_rules.h
 };
 BOLT_API const OpInfo& op_info(Op op);
+/// A call that a code generator may compute instead of a library.
+constexpr bool is_contraction(Op op) {
+  return op == Op::linear || op == Op::matmul || op == Op::conv || op == Op::sdpa;
+}
 
 enum class AttrType : uint8_t { Int, Float, Bool, Str, Dtype, Number, Ints, Floats, Sym };
 BOLT_API const Op* op_from_name(std::string_view name);

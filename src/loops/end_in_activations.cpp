@@ -9,7 +9,7 @@
 
 #include "graph/passes/passes.h"
 #include "graph/passes/rewrite.h"
-#include "loops/fuse.h"
+#include "loops/roles.h"
 
 namespace bolt::loops {
 
@@ -24,8 +24,7 @@ class Ending {
  public:
   Ending(Graph& g, const PlanOptions& options) : g_(g), options_(options), uses_(g.use_counts()) {
     for (const auto& node : g.nodes)
-      if (is_contraction(*node) || node->op == Op::extern_call)
-        read_by_calls_.insert(node->operands.begin(), node->operands.end());
+      if (is_call(node.get())) read_by_calls_.insert(node->operands.begin(), node->operands.end());
   }
 
   bool run() {

@@ -6,6 +6,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "loops/roles.h"
+
 namespace bolt::loops {
 namespace {
 
@@ -66,8 +68,7 @@ class Casts {
       if (reader->op == Op::reshape) return is_stored(reader->out());
       if (reader->op == Op::keep) return true;  // no kernel computes it where it reads what is kept
       if (reader->op == Op::scatter) return reader->operands[0] == v && reader->operands[2] != v;
-      const OpKind kind = op_info(reader->op).kind;
-      return kind == OpKind::Library || kind == OpKind::Extern;
+      return is_call(reader);
     });
   }
 

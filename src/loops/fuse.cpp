@@ -570,10 +570,6 @@ class Fuser : private Units {
 
 }  // namespace
 
-bool is_contraction(const Node& call) {
-  return call.op == Op::linear || call.op == Op::matmul || call.op == Op::conv || call.op == Op::sdpa;
-}
-
 int accumulator_column(const Node& call) { return call.op == Op::conv ? 1 : call.out()->type.rank() - 1; }
 
 PlannedContraction describe_call(const Fusion& f, const Node& node) {

@@ -45,9 +45,6 @@ struct Fusion {
   std::vector<char> constant;  // by value id: depends on parameters and constants only
 };
 
-/// A call that a code generator may compute.
-bool is_contraction(const graph::Node& call);
-
 /// Which dimension of a contraction's result is the column of its tiles: the last, or a convolution's
 /// channels.
 int accumulator_column(const graph::Node& call);

@@ -116,8 +116,7 @@ class Merger {
     const auto readers = readers_.find(v);
     return readers == readers_.end() || std::ranges::all_of(readers->second, [&](const Node* n) {
              if (kind_of(n) == OpKind::View) return are_read_in_rows(n->out());
-             return n->op == Op::sdpa || (kind_of(n) != OpKind::Library && kind_of(n) != OpKind::Extern &&
-                                          kind_of(n) != OpKind::Composite);
+             return n->op == Op::sdpa || !is_call(n);
            });
   }
   static std::string kind_of_group(const Products& products) {

@@ -19,10 +19,6 @@ using graph::Op;
 using graph::OpKind;
 using graph::Value;
 
-bool is_call(const Node* n) {
-  OpKind k = kind_of(n);
-  return k == OpKind::Library || k == OpKind::Extern || k == OpKind::Composite;
-}
 bool is_view(const Value* v) { return v->def && kind_of(v->def) == OpKind::View; }
 
 class Assigner {

@@ -8,6 +8,11 @@
 namespace bolt::loops {
 
 inline graph::OpKind kind_of(const graph::Node* n) { return graph::op_info(n->op).kind; }
+/// What no kernel of loops computes.
+inline bool is_call(const graph::Node* n) {
+  const graph::OpKind k = kind_of(n);
+  return k == graph::OpKind::Library || k == graph::OpKind::Extern || k == graph::OpKind::Composite;
+}
 
 /// Fills usage (users, role), strides and constant. `wanted`, by value id: values that calls or the caller
 /// need in memory under their own name (not as strides over another).

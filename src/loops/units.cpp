@@ -47,7 +47,7 @@ void Units::make_parts() {
         if (last_effect >= 0) parts[last_effect].next.push_back(id);
         last_effect = id;
       }
-      if (options.generates && is_contraction(*n)) p.packed = options.generates(describe_call(fusion, *n));
+      if (options.generates && is_contraction(n->op)) p.packed = options.generates(describe_call(fusion, *n));
     }
     for (const auto& v : n->outputs) unit_of[v->id] = id;
     for (Sym size : finds ? data_sizes_of(*n) : std::vector<Sym>()) {

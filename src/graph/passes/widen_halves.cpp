@@ -13,19 +13,13 @@
 #include "graph/passes/rewrite.h"
 
 namespace bolt::graph {
-namespace {
-
-bool is_contraction(const Node& node) {
-  return node.op == Op::matmul || node.op == Op::linear || node.op == Op::conv || node.op == Op::sdpa;
-}
-
-}  // namespace
 
 bool widen_halves(Graph& g, const PassOptions& options) {
   if (!options.widens) return false;
   return rewrite(g, [&](Node* node) -> Value* {
     if (options.rounds_as_eager && node->op == Op::sdpa) return nullptr;
-    if (!is_contraction(*node) || !is_half(node->out()->type.dtype) || !options.widens(*node)) return nullptr;
+    if (!is_contraction(node->op) || !is_half(node->out()->type.dtype) || !options.widens(*node))
+      return nullptr;
     const Maker maker(g, node);
     std::vector<Value*> operands = node->operands;
     for (Value*& v : operands)
