@@ -1,8 +1,10 @@
 // interp/arguments.h
-// Argument lists in the making: a vectorcall array that can grow in front (self) and behind (keywords).
+// What calls are given, as vectorcall has it: how much it is, and arrays in the making, which can grow in
+// front (self) and behind (keywords).
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "python/compat.h"
 
@@ -35,6 +37,15 @@ class Arguments {
 
 inline size_t keyword_count(PyObject* kwnames) {
   return kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+}
+
+/// `self` (null: there is none) in front of all that is given.
+inline std::vector<PyObject*> all_given(PyObject* self, PyObject* const* args, size_t nargs,
+                                        PyObject* kwnames) {
+  std::vector<PyObject*> all;
+  if (self) all.push_back(self);
+  all.insert(all.end(), args, args + nargs + keyword_count(kwnames));
+  return all;
 }
 
 }  // namespace bolt::interp

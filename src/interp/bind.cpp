@@ -141,7 +141,7 @@ bool bind_keywords(const Binding& b) {
     if (!rest) return false;
     b.locals[b.named() + ((b.code->co_flags & CO_VARARGS) ? 1 : 0)] = rest;
   }
-  const Py_ssize_t count = b.kwnames ? PyTuple_GET_SIZE(b.kwnames) : 0;
+  const auto count = static_cast<Py_ssize_t>(keyword_count(b.kwnames));
   for (Py_ssize_t i = 0; i < count; ++i) {
     if (!bind_keyword(b, PyTuple_GET_ITEM(b.kwnames, i), b.args[b.nargs + i], rest)) return false;
   }

@@ -21,6 +21,7 @@
 #include <atomic>
 #include <limits>
 
+#include "interp/arguments.h"
 #include "interp/frame.h"
 #include "python/compat.h"
 

@@ -243,7 +243,7 @@ std::unique_ptr<Observation> finish(Recording& recording, const guard::ThreadSta
 
 std::unique_ptr<Observation> observe_call(PyObject* callable, PyObject* const* args, size_t nargs,
                                           PyObject* kwnames, RecorderHooks& hooks, Ran& ran) {
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   Recording recording(hooks);
   World& world = recording.world;
   guard::ThreadState thread = guard::ThreadState::now();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <utility>
 
+#include "interp/arguments.h"
 #include "interp/run.h"
 #include "observe/calls/torch_marks.h"
 #include "record/recorder.h"
@@ -29,7 +30,7 @@ namespace {
 class Roots {
  public:
   Roots(const Callable* self, PyObject* const* args, size_t nargs, PyObject* kwnames)
-      : size_(1 + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0)), nargs_(nargs), kwnames_(kwnames) {
+      : size_(1 + nargs + interp::keyword_count(kwnames)), nargs_(nargs), kwnames_(kwnames) {
     if (size_ > kSmall) {
       large_.resize(size_);
       data_ = large_.data();

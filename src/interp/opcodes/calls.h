@@ -33,8 +33,7 @@ BOLT_OP(CALL) {
   PyObject* method = m.peek(argc + 2);
   PyObject** args = m.sp - argc - (method ? 1 : 0);
   PyObject* callable = method ? method : m.peek(argc + 1);
-  const size_t nargs =
-      static_cast<size_t>(m.sp - args) - (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t nargs = static_cast<size_t>(m.sp - args) - keyword_count(kwnames);
   return finish_call(m, m.s.start_call(m.synced(), callable, args, nargs, kwnames), argc + 2);
 }
 

@@ -77,7 +77,7 @@ PyObject* python_instead(World& world, const Native& native, PyObject* const* ar
   const bool function = is_builtin_function(native.callable);
   const bool descriptor = Py_IS_TYPE(native.callable, &PyMethodDescr_Type);
   if (!function && !descriptor && !PyType_Check(native.callable)) return nullptr;
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   const size_t first = descriptor ? 1 : 0;  // it is given self
   bool runs_python =
       (native.row->is(Trait::calls) && std::any_of(args, args + total, calls_python)) ||
@@ -167,7 +167,7 @@ bool& breaks_are_errors() {
 /// Its body is the author's business: nothing of it is interpreted or guarded, only what it is given.
 PyObject* Recording::call_allowed(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                   PyObject* kwnames) {
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   for (size_t i = 0; on && i < total; ++i) world.use(args[i]), touch(frame, args[i], true);
   if (on) mark(frame);
   const NativeWatch::Pause pause;
@@ -218,7 +218,7 @@ CallStart Recording::start_transparent(Frame& frame, PyObject* callable, PyObjec
   auto* receiver =
       *reinterpret_cast<PyMemberDescrObject**>(reinterpret_cast<char*>(callable) + transparent_receiver);
   PyObject* target = world.field(callable, transparent_target, interned<"__wrapped__">());
-  std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  std::vector<PyObject*> all = interp::all_given(nullptr, args, nargs, kwnames);
   if (receiver && nargs && PyObject_TypeCheck(args[0], PyDescr_TYPE(receiver)))
     if (PyObject* inner = world.field(args[0], receiver->d_member->offset, PyDescr_NAME(receiver)))
       all[0] = inner;
@@ -278,9 +278,7 @@ bool Recording::gather(Frame& frame, PyObject* iterable, PyRef& items) {
 CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
                                   size_t nargs, PyObject* kwnames) {
   if (!world.find(by)) world.pin(by);
-  std::vector<PyObject*> all;
-  if (self) all.push_back(self);
-  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const std::vector<PyObject*> all = interp::all_given(self, args, nargs, kwnames);
   note_callable(by);
   // A stand-in may call what it stands for.
   return interp::start_call(*this, frame, by, all.data(), nargs + (self ? 1 : 0), kwnames);
@@ -299,7 +297,7 @@ namespace {
 
 /// What the user gave to graph_break() to say, its only argument.
 std::string message_of(PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  if (nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0) != 1 || !PyUnicode_Check(args[0])) return "";
+  if (nargs + interp::keyword_count(kwnames) != 1 || !PyUnicode_Check(args[0])) return "";
   const char* text = PyUnicode_AsUTF8(args[0]);
   return text && *text ? std::string(": ") + text : "";
 }
@@ -325,7 +323,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::none:
       if (PyObject* number = numpy_draw(world, callable, args, nargs, kwnames); number || PyErr_Occurred())
         return {number, nullptr};
-      if (!only_draws_with_numpy(callable, args, nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0))) break;
+      if (!only_draws_with_numpy(callable, args, nargs + interp::keyword_count(kwnames))) break;
       end_here(frame, {Why::calls, full_name(callable)});
       return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
     case Control::asks_whether_compiling:
@@ -340,8 +338,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     case Control::allowed:
       return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::constant:
-      for (size_t i = 0; i < nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0); ++i)
-        use_for_constant(args[i]);
+      for (size_t i = 0; i < nargs + interp::keyword_count(kwnames); ++i) use_for_constant(args[i]);
       return {on ? call_for_constant(found.itself(callable), args, nargs, kwnames)
                  : PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames),
               nullptr};
@@ -398,7 +395,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (PyObject* by = python_instead(world, native, args, nargs, kwnames, all)) {
     world.pin(by);
     world.note_function(by);
-    const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+    const size_t named = interp::keyword_count(kwnames);
     return interp::start_call(*this, frame, by, all.data(), all.size() - named, kwnames);
   }
   if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};

@@ -241,7 +241,7 @@ PyObject* call_with_stack(PyObject* callable, PyObject* const* args, size_t narg
   PyRef raised = PyRef::steal(take_raised());
   PyRef module = PyRef::steal(import_module("torch"));
   PyRef stack = PyRef::steal(module ? PyObject_CallMethod(module.get(), "stack", "O", last) : nullptr);
-  std::vector<PyObject*> all(args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  std::vector<PyObject*> all = interp::all_given(nullptr, args, nargs, kwnames);
   all[nargs - 1] = stack.get();
   PyObject* result = stack ? PyObject_Vectorcall(callable, all.data(), nargs, kwnames) : nullptr;
   if (result) return result;

@@ -301,7 +301,7 @@ static void note_write(World& world, const CFunction& row, const std::vector<PyO
   PyObject* container = all[0];
   if (!PyDict_Check(container) || row.is(Trait::takes))
     return world.writes.about_to_write(container, row.kind == Kind::appends);
-  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  const size_t named = interp::keyword_count(kwnames);
   if (row.method == "__setitem__" || row.method == "__delitem__" || row.method == "__missing__") {
     if (all.size() > 1) world.writes.about_to_write_item(container, all[1], row.method == "__delitem__");
     return;
@@ -331,9 +331,7 @@ PyObject* Recording::note_result(Frame& frame, const Native& native, PyObject* c
   }
   const bool may_be_late = on && !native.self && hooks_.has_news() && hooks_.wants_end();
   if (!world.follows() && !may_be_late) return result;
-  std::vector<PyObject*> all;
-  if (native.self) all.push_back(native.self);
-  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const std::vector<PyObject*> all = interp::all_given(native.self, args, nargs, kwnames);
   if (world.follows()) sizes_seen(world, *native.row, all, result);
   if (may_be_late) late_operator(*this, native.callable, all, kwnames, result, frame);
   return result;
@@ -348,7 +346,7 @@ bool Recording::is_plain_call(const Native& native, PyObject* const* args, size_
 PyObject* Recording::call_operator(Frame& frame, const Native& native, PyObject* const* args, size_t nargs,
                                    PyObject* kwnames) {
   PyObject* callable = native.callable;
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   if (native.self) touch_operand(frame, native.self);
   for (size_t i = 0; on && i < total; ++i) touch_operand(frame, args[i]);
   if (!on) return Semantics::call_native(frame, callable, args, nargs, kwnames);
@@ -367,7 +365,7 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
                                  PyObject* kwnames) {
   auto natively = [&] { return Semantics::call_native(frame, callable, args, nargs, kwnames); };
   if (!on) return natively();
-  size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  size_t total = nargs + interp::keyword_count(kwnames);
   const Native native = calling_.callable == callable ? calling_ : find_cfunction(callable);
   const StandIns taken = numbers_taken(native, args, nargs, total, [&](PyObject* tensor, bool is_size) {
     PyObject* number = on ? model_data(frame, tensor, item_of, nullptr) : nullptr;

@@ -55,7 +55,7 @@ bool holds_numbers_alone(PyObject* object) {
 /// functions that is given numbers alone, or gives something else.
 PyObject* Recording::numpy_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   if (!is_numpys_function(callable) || !std::all_of(args, args + total, holds_numbers_alone)) return nullptr;
   if (Known* known = world.find(callable)) known->source->assume(Check::is, callable);
   if (nargs == 1 && !kwnames && world.lists.has_any_length(args[0]) && reduces(callable)) {

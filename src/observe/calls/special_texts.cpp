@@ -19,7 +19,7 @@ bool asks_for_attributes(std::string_view format) {
 }
 
 PyObject* format_fields(const SpecialCall& c) {
-  const size_t total = c.nargs + (c.kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(c.kwnames)) : 0);
+  const size_t total = c.nargs + interp::keyword_count(c.kwnames);
   const char* format = PyUnicode_Check(c.args[0]) ? PyUnicode_AsUTF8(c.args[0]) : nullptr;
   if (!format || asks_for_attributes(format)) c.recording.end_here(c.frame, Why::format_attributes);
   PyErr_Clear();

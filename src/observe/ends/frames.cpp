@@ -69,8 +69,7 @@ interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObj
       return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
     case Control::substituted: return interp::start_call(*this, frame, found.by, args, nargs, kwnames);
     case Control::stand_in: {
-      std::vector<PyObject*> all = {PyCFunction_GET_SELF(callable)};
-      all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+      const auto all = interp::all_given(PyCFunction_GET_SELF(callable), args, nargs, kwnames);
       return interp::start_call(*this, frame, found.by, all.data(), nargs + 1, kwnames);
     }
     case Control::none:
@@ -78,7 +77,7 @@ interp::CallStart PlainSteps::start_call(Frame& frame, PyObject* callable, PyObj
     case Control::ends_region: break;
   }
   if (PyErr_Occurred()) return {};
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   if (runs_whole(frame) || shows_whole(callable) || only_draws_with_numpy(callable, args, total))
     return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
   return interp::start_call(*this, frame, callable, args, nargs, kwnames);

@@ -81,7 +81,7 @@ bool use_how(World& world, PyObject* how) {
 
 /// As it is handed to `drawn`; null: it was given more than that tells of.
 PyRef how_to_draw(World& world, PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
-  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  const size_t named = interp::keyword_count(kwnames);
   for (size_t i = 2; i < nargs + named; ++i)
     if (!use_how(world, args[i])) return {};
   // Lists among it are the caller's to change.
@@ -143,7 +143,7 @@ bool draws_numpy_number(World& world, PyObject* method, PyObject* const* args, s
   if (!text) return PyErr_Clear(), false;
   const auto row = std::ranges::find(kNumpyDraws, std::string_view(text), &NumpyDraw::name);
   if (row == std::end(kNumpyDraws) || nargs - 1 > row->most) return false;
-  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  const size_t named = interp::keyword_count(kwnames);
   for (size_t i = 0; i < named; ++i)
     if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i)), "size") == 0)
       return false;
@@ -207,7 +207,7 @@ PyObject* draw(World& world, PyObject* function, PyObject* const* args, size_t n
 
 PyObject* numpy_draw(World& world, PyObject* method, PyObject* const* args, size_t nargs, PyObject* kwnames) {
   if (!draws_numpy_number(world, method, args, nargs, kwnames)) return nullptr;
-  const size_t named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  const size_t named = interp::keyword_count(kwnames);
   for (size_t i = nargs; i < nargs + named; ++i) world.use(args[i]);
   const NativeWatch::Pause numpys;
   PyRef function = with_keywords(method, args + nargs, kwnames);

@@ -412,7 +412,7 @@ static ShownAs shown_as(Recording& recording, PyObject* arg, bool as_text, int d
 static std::vector<ShownAs> all_shown_as(Recording& recording, PyObject* const* args, size_t nargs,
                                          PyObject* kwnames, bool as_text) {
   std::vector<ShownAs> all;
-  const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+  const size_t total = nargs + interp::keyword_count(kwnames);
   for (size_t i = 0; i < total; ++i) {
     const bool named = i >= nargs;
     PyObject* name = named ? PyTuple_GET_ITEM(kwnames, static_cast<Py_ssize_t>(i - nargs)) : nullptr;

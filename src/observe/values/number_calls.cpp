@@ -253,7 +253,7 @@ int numbers_argument(const CFunction& row, PyObject* kwnames, const std::vector<
   const bool alike = row.method == "new_tensor";
   const bool of_class = row.name == row.method && !all.empty() && is_sequence(all[0]);
   const bool makes = row.method == "tensor" || row.method == "as_tensor" || of_class;
-  const size_t at = alike ? 1 : 0, named = kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0;
+  const size_t at = alike ? 1 : 0, named = interp::keyword_count(kwnames);
   if ((!alike && !makes) || all.size() != at + 1 + named) return -1;
   return of_class && (named || guard::is_torch_size(all[0])) ? -1 : static_cast<int>(at);
 }
@@ -341,9 +341,7 @@ PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& na
     recording.mark(frame);
     return world.lists.another_tensor_of_array(args[0]).release();
   }
-  std::vector<PyObject*> all;
-  if (native.self) all.push_back(native.self);
-  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const std::vector<PyObject*> all = interp::all_given(native.self, args, nargs, kwnames);
   const size_t at = native.self ? 1 : first;
   for (size_t i = 0; i < all.size(); ++i)
     if (i != at) recording.touch(frame, all[i], true);
@@ -355,9 +353,7 @@ PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& na
 
 PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
                            size_t nargs, PyObject* kwnames) {
-  std::vector<PyObject*> all;
-  if (native.self) all.push_back(native.self);
-  all.insert(all.end(), args, args + nargs + (kwnames ? PyTuple_GET_SIZE(kwnames) : 0));
+  const std::vector<PyObject*> all = interp::all_given(native.self, args, nargs, kwnames);
   const int at = numbers_argument(*native.row, kwnames, all);
   if (at < 0 || !holds_list_tensor(recording.world, all[at], guard::kMostListed)) return nullptr;
   for (PyObject* each : all)
@@ -419,7 +415,7 @@ PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, Py
   const bool lends =
       std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
   if (lends) {
-    const size_t total = nargs + (kwnames ? static_cast<size_t>(PyTuple_GET_SIZE(kwnames)) : 0);
+    const size_t total = nargs + interp::keyword_count(kwnames);
     std::vector<PyRef> held;
     std::vector<PyObject*> passed;
     recording.mark(frame);
