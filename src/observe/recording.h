@@ -26,6 +26,8 @@ namespace bolt::observe {
 
 using interp::Frame;
 
+struct Controlled;
+
 class Recording final : public interp::Semantics {
  public:
   explicit Recording(RecorderHooks& hooks);
@@ -266,6 +268,8 @@ class Recording final : public interp::Semantics {
   PyObject* transparent_get(Frame& frame, PyObject* object, PyObject* name);
   interp::CallStart start_transparent(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                       PyObject* kwnames);
+  std::optional<interp::CallStart> start_controlled(Frame& frame, PyObject* callable, const Controlled& found,
+                                                    PyObject* const* args, size_t nargs, PyObject* kwnames);
   interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
                                  size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);

@@ -304,6 +304,71 @@ std::string message_of(PyObject* const* args, size_t nargs, PyObject* kwnames) {
 
 }  // namespace
 
+/// What is known of the callable says what a call of it comes to. Nothing: it is called as any other is.
+std::optional<CallStart> Recording::start_controlled(Frame& frame, PyObject* callable,
+                                                     const Controlled& found, PyObject* const* args,
+                                                     size_t nargs, PyObject* kwnames) {
+  switch (found.control) {
+    case Control::none:
+      if (PyObject* number = numpy_draw(world, callable, args, nargs, kwnames); number || PyErr_Occurred())
+        return CallStart{number, nullptr};
+      if (!only_draws_with_numpy(callable, args, nargs + interp::keyword_count(kwnames))) return std::nullopt;
+      end_here(frame, {Why::calls, full_name(callable)});
+      return CallStart{PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
+    case Control::asks_whether_compiling:
+      if (asks_for_eager(frame.func()->func_globals)) return std::nullopt;
+      told_compiling |= says_compiling();
+      return CallStart{Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
+    case Control::asks_whether_differing:
+      if (nargs != 1) return std::nullopt;
+      return CallStart{Py_NewRef(world.holds_followed(args[0]) ? Py_True : Py_False), nullptr};
+    case Control::ignored: return CallStart{Py_NewRef(Py_None), nullptr};
+    case Control::forbidden: return set_forbidden(callable), CallStart{};
+    case Control::allowed:
+      return CallStart{call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::constant:
+      for (size_t i = 0; i < nargs + interp::keyword_count(kwnames); ++i) use_for_constant(args[i]);
+      return CallStart{on ? call_for_constant(found.itself(callable), args, nargs, kwnames)
+                          : PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames),
+                       nullptr};
+    case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
+    case Control::stand_in:
+      return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
+    case Control::draws:
+      if (PyObject* number = draw(world, found.itself(callable), args, nargs, kwnames);
+          number || PyErr_Occurred())
+        return CallStart{number, nullptr};
+      return std::nullopt;
+    case Control::draws_list:
+      if (PyObject* list = draw_list(world, found.itself(callable), args, nargs, kwnames);
+          list || PyErr_Occurred())
+        return CallStart{list, nullptr};
+      end_here(frame, {Why::calls, full_name(found.itself(callable))});
+      return CallStart{PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::engine: return start_backward(frame, found.itself(callable), args, nargs, kwnames);
+    case Control::apart_alone:
+      if (guard::transform_levels() > outer_levels_) return std::nullopt;
+      [[fallthrough]];
+    case Control::apart:
+      end_here(frame, {Why::calls, full_name(found.itself(callable))});
+      return CallStart{PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
+    case Control::ends_region:
+      if (ends_for_aot_autograd(frame.func()->func_globals, frame.code()->co_name))
+        return CallStart{Py_NewRef(Py_None), nullptr};
+      end_here(frame, {Why::graph_break, message_of(args, nargs, kwnames)});
+      return std::nullopt;
+    case Control::disabled: {
+      auto* function = reinterpret_cast<PyFunctionObject*>(callable);
+      std::string name = PyUnicode_AsUTF8(function->func_qualname);
+      PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned<"_torchbolt_disable">());
+      const bool says_why = reason && PyUnicode_Check(reason);
+      end_here(frame, {Why::disabled, name, says_why ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""});
+      return CallStart{PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
+    }
+  }
+  return std::nullopt;
+}
+
 CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
                                 PyObject* kwnames) {
   if (!on && (runs_whole(frame) || shows_whole(callable)))
@@ -319,64 +384,7 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
     end_here(frame, {Why::finalizer, reinterpret_cast<PyTypeObject*>(callable)->tp_name});
   const Controlled found = control_of(callable, native);
-  switch (found.control) {
-    case Control::none:
-      if (PyObject* number = numpy_draw(world, callable, args, nargs, kwnames); number || PyErr_Occurred())
-        return {number, nullptr};
-      if (!only_draws_with_numpy(callable, args, nargs + interp::keyword_count(kwnames))) break;
-      end_here(frame, {Why::calls, full_name(callable)});
-      return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
-    case Control::asks_whether_compiling:
-      if (asks_for_eager(frame.func()->func_globals)) break;
-      told_compiling |= says_compiling();
-      return {Py_NewRef(says_compiling() ? Py_True : Py_False), nullptr};
-    case Control::asks_whether_differing:
-      if (nargs != 1) break;
-      return {Py_NewRef(world.holds_followed(args[0]) ? Py_True : Py_False), nullptr};
-    case Control::ignored: return {Py_NewRef(Py_None), nullptr};
-    case Control::forbidden: return set_forbidden(callable), CallStart{};
-    case Control::allowed:
-      return {call_allowed(frame, found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::constant:
-      for (size_t i = 0; i < nargs + interp::keyword_count(kwnames); ++i) use_for_constant(args[i]);
-      return {on ? call_for_constant(found.itself(callable), args, nargs, kwnames)
-                 : PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames),
-              nullptr};
-    case Control::substituted: return call_instead(frame, found.by, nullptr, args, nargs, kwnames);
-    case Control::stand_in:
-      return call_instead(frame, found.by, PyCFunction_GET_SELF(callable), args, nargs, kwnames);
-    case Control::draws:
-      if (PyObject* number = draw(world, found.itself(callable), args, nargs, kwnames);
-          number || PyErr_Occurred())
-        return {number, nullptr};
-      break;
-    case Control::draws_list:
-      if (PyObject* list = draw_list(world, found.itself(callable), args, nargs, kwnames);
-          list || PyErr_Occurred())
-        return {list, nullptr};
-      end_here(frame, {Why::calls, full_name(found.itself(callable))});
-      return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::engine: return start_backward(frame, found.itself(callable), args, nargs, kwnames);
-    case Control::apart_alone:
-      if (guard::transform_levels() > outer_levels_) break;
-      [[fallthrough]];
-    case Control::apart:
-      end_here(frame, {Why::calls, full_name(found.itself(callable))});
-      return {PyObject_Vectorcall(found.itself(callable), args, nargs, kwnames), nullptr};
-    case Control::ends_region:
-      if (ends_for_aot_autograd(frame.func()->func_globals, frame.code()->co_name))
-        return {Py_NewRef(Py_None), nullptr};
-      end_here(frame, {Why::graph_break, message_of(args, nargs, kwnames)});
-      break;
-    case Control::disabled: {
-      auto* function = reinterpret_cast<PyFunctionObject*>(callable);
-      std::string name = PyUnicode_AsUTF8(function->func_qualname);
-      PyObject* reason = PyDict_GetItemWithError(function->func_dict, interned<"_torchbolt_disable">());
-      const bool says_why = reason && PyUnicode_Check(reason);
-      end_here(frame, {Why::disabled, name, says_why ? std::string(": ") + PyUnicode_AsUTF8(reason) : ""});
-      return {PyObject_Vectorcall(callable, args, nargs, kwnames), nullptr};
-    }
-  }
+  if (const auto start = start_controlled(frame, callable, found, args, nargs, kwnames)) return *start;
   if (PyErr_Occurred()) return {};
   if (Py_IS_TYPE(callable,
                  &Py_GenericAliasType)) {  // list[int](...): the class itself, as long as it is a C one
