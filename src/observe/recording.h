@@ -344,9 +344,4 @@ bool drops_result(const Frame& frame, PyObject* called);
 /// Of the type that see_through was told.
 bool is_transparent(PyObject* object);
 
-/// Special calls that are operations of Semantics in disguise (getattr, len, isinstance, dict.get, ...).
-/// Sets *handled; the result is then the call's.
-PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
-                         PyObject* const* args, size_t nargs, PyObject* kwnames, bool* handled);
-
 }  // namespace bolt::observe

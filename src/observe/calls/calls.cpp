@@ -394,9 +394,9 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     PyErr_Clear();
   }
   if (is_transparent(callable)) return start_transparent(frame, callable, args, nargs, kwnames);
-  PyObject* shown = nullptr;
   if (is_plain_call(native, args, nargs)) {
-    if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+    PyObject* shown = show_later(*this, frame, callable, args, nargs, kwnames);
+    if (shown || PyErr_Occurred()) return {shown, nullptr};
     return {call_operator(frame, native, args, nargs, kwnames), nullptr};
   }
   std::vector<PyObject*> all;
@@ -406,7 +406,8 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
     const size_t named = interp::keyword_count(kwnames);
     return interp::start_call(*this, frame, by, all.data(), all.size() - named, kwnames);
   }
-  if (show_later(*this, frame, callable, args, nargs, kwnames, &shown)) return {shown, nullptr};
+  if (PyObject* shown = show_later(*this, frame, callable, args, nargs, kwnames); shown || PyErr_Occurred())
+    return {shown, nullptr};
   if (PyObject* hook = on ? breakpoint_hook(world, native) : nullptr) {
     note_callable(hook);
     return interp::start_call(*this, frame, hook, args, nargs, kwnames);

@@ -11,6 +11,7 @@
 
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
+#include "observe/calls/special_calls.h"
 #include "observe/recording.h"
 #include "observe/values/draws.h"
 #include "observe/values/late.h"
@@ -431,9 +432,8 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     for (PyObject* each : all) world.own_numbers_of(each);
   }
   if (!derived && world.follows() && on) {
-    bool handled = false;
-    PyObject* result = size_call(*this, frame, row, callable, args, nargs, kwnames, all, &handled);
-    if (handled) return result;
+    PyObject* result = size_call(*this, frame, native, all, kwnames);
+    if (result || PyErr_Occurred()) return result;
   }
   if (!derived && on &&
       (note_dict_write(world, frame, callable, row, all) || note_set_write(world, row, all))) {
@@ -452,10 +452,10 @@ PyObject* Recording::call_native(Frame& frame, PyObject* callable, PyObject* con
     for (PyObject* each : all) world.followed_keys.use_keys(each);
   if (!on) return natively();
   if (special) {
-    bool handled = false;
     PyObject* result =
-        call_specially(*this, frame, row, callable, all.data(), nargs + (self ? 1 : 0), kwnames, &handled);
-    if (handled || !on) return handled ? result : natively();
+        call_specially(row, {*this, frame, all.data(), nargs + (self ? 1 : 0), kwnames, callable});
+    if (result || PyErr_Occurred()) return result;
+    if (!on) return natively();
   }
   // What torch.Tensor itself makes operators make; a class of the user's has a name that they do not know.
   const bool is_another = derived && (row.kind == Kind::tensor || row.is(Trait::itself));

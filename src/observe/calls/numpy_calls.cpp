@@ -71,11 +71,9 @@ PyObject* Recording::numpy_call(Frame& frame, PyObject* callable, PyObject* cons
   }
   const NativeWatch::Pause numpys;
   if (world.follows() && !kwnames) {
-    bool handled = false;
-    PyObject* number = nargs == 1 && is_sequence(all[0])
-                           ? call_of_items(*this, frame, callable, all[0], &handled)
-                           : number_call(*this, frame, callable, all, &handled);
-    if (handled) return number;
+    PyObject* number = nargs == 1 && is_sequence(all[0]) ? call_of_items(*this, frame, callable, all[0])
+                                                         : number_call(*this, frame, callable, all);
+    if (number || PyErr_Occurred()) return number;
   }
   for (PyObject* each : all) use_for_constant(each);
   if (!on) return nullptr;

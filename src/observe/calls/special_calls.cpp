@@ -31,16 +31,12 @@ Handler handler_of(const std::string& name) {
   return at == special_calls().end() ? set_state : at->second;
 }
 
-PyObject* call_specially(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
-                         PyObject* const* args, size_t nargs, PyObject* kwnames, bool* handled) {
-  SpecialCall call{recording, frame, args, nargs, kwnames, callable};
-  *handled = true;
+PyObject* call_specially(const CFunction& row, const SpecialCall& call) {
   // A __repr__ that is object's __str__, which asks for __repr__.
   if (interp::check_c_stack(interp::this_thread()) < 0) return nullptr;
   if (Py_EnterRecursiveCall(" while calling a Python object")) return nullptr;
   PyObject* result = row.handler(call);
   Py_LeaveRecursiveCall();
-  *handled = result || PyErr_Occurred();
   return result;
 }
 

@@ -23,6 +23,7 @@ struct SpecialCall {
 
 /// A handler gives the result, or null without an exception: let the native function do it.
 using SpecialCalls = std::unordered_map<std::string, Handler>;
+PyObject* call_specially(const CFunction& row, const SpecialCall& call);
 
 inline PyObject* none_if(int status) { return status < 0 ? nullptr : Py_NewRef(Py_None); }
 inline PyObject* boolean(int status) { return status < 0 ? nullptr : Py_NewRef(status ? Py_True : Py_False); }

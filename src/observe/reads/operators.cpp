@@ -66,9 +66,8 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
   const int kind = op % interp::Binary::inplace;
   if (on && world.follows()) {
-    bool handled = false;
-    PyObject* value = size_arithmetic(*this, frame, op, left, right, &handled);
-    if (handled) return {value, nullptr};
+    PyObject* value = size_arithmetic(*this, frame, op, left, right);
+    if (value || PyErr_Occurred()) return {value, nullptr};
   }
   if (on && PyUnicode_CheckExact(left)) {
     PyObject* text = late_operation(*this, kind, left, right);
@@ -135,9 +134,8 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
 
 CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObject* right) {
   if (on && world.follows()) {
-    bool handled = false;
-    PyObject* value = size_comparison(*this, frame, op, left, right, &handled);
-    if (handled) return {value, nullptr};
+    PyObject* value = size_comparison(*this, frame, op, left, right);
+    if (value || PyErr_Occurred()) return {value, nullptr};
   }
   if (PyObject* answer = on ? world.lists.compared_lists(op, left, right) : nullptr) return {answer, nullptr};
   if (on) world.use(left), world.use(right);

@@ -462,19 +462,19 @@ static PyRef delayed_argument(Recording& recording, Frame& frame, PyObject* arg,
   return PyRef::share(arg);
 }
 
-static bool delay(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                  PyObject* kwnames, Shows shows, PyObject** result) {
+/// Null without an exception: it cannot be delayed.
+static PyObject* delay(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args,
+                       size_t nargs, PyObject* kwnames, Shows shows) {
   World& world = recording.world;
   const bool as_text = shows == Shows::text;
   const std::vector<ShownAs> how = all_shown_as(recording, args, nargs, kwnames, as_text);
-  if (how.empty() && (nargs || kwnames)) return false;
+  if (how.empty() && (nargs || kwnames)) return nullptr;
   DelayedCall call{PyRef::share(callable), {}, PyRef::share(kwnames), {}, std::nullopt};
   if (shows != Shows::notice) call.otherwise = world.shown_otherwise;
   std::vector<PyObject*> shown;
   for (size_t i = 0; i < how.size(); ++i) {
     PyRef arg = delayed_argument(recording, frame, args[i], how[i]);
-    if (!arg && PyErr_Occurred()) return *result = nullptr, true;
-    if (!arg) return false;
+    if (!arg) return nullptr;
     shown.push_back(arg.get());
     call.args.push_back(std::move(arg));
   }
@@ -482,29 +482,31 @@ static bool delay(Recording& recording, Frame& frame, PyObject* callable, PyObje
     call.callers.emplace_back(PyRef::share(reinterpret_cast<PyObject*>(each->func())), each->pc());
   // Making the texts may have run code that ended the region: then the call is no part of it.
   const bool delayed = recording.on;
-  *result =
+  PyObject* result =
       while_showing(recording, [&] { return PyObject_Vectorcall(callable, shown.data(), nargs, kwnames); });
-  if (*result && *result != Py_None) world.distrust("a delayed call returned something");
-  if (*result && delayed) world.calls.push_back(std::move(call));
-  return true;
+  if (result && result != Py_None) world.distrust("a delayed call returned something");
+  if (result && delayed) world.calls.push_back(std::move(call));
+  return result;
 }
 
-bool show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                PyObject* kwnames, PyObject** result) {
+PyObject* show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args,
+                     size_t nargs, PyObject* kwnames) {
   World& world = recording.world;
   const Shows shows = shown_by(callable);
-  if (shows == Shows::nothing) return false;
+  if (shows == Shows::nothing) return nullptr;
   bool may_wait = shows != Shows::here && delays_calls() && interp::bottom_of(frame) == recording.entry;
   if (may_wait && shows == Shows::message && reaches_users_code(callable, args, nargs)) {
     // The user's code may go by what the region writes, or write there itself.
     world.users_code_shows = true;
     may_wait = world.writes.written.empty() && world.writes.written_fields.empty();
   }
-  if (may_wait && delay(recording, frame, callable, args, nargs, kwnames, shows, result)) return true;
-  if (!shows_whole(callable, shows)) return false;
+  if (may_wait) {
+    PyObject* result = delay(recording, frame, callable, args, nargs, kwnames, shows);
+    if (result || PyErr_Occurred()) return result;
+  }
+  if (!shows_whole(callable, shows)) return nullptr;
   recording.end_here(frame, {Why::cannot_wait, full_name(callable)});
-  *result = PyObject_Vectorcall(callable, args, nargs, kwnames);
-  return true;
+  return PyObject_Vectorcall(callable, args, nargs, kwnames);
 }
 
 // Tensors whose contents are shown must still hold them. (Autograd adds up gradients in the opposite order of

@@ -21,8 +21,9 @@ PyObject* late_text(Recording& recording, Frame& frame, const CFunction& row,
 bool late_operator(Recording& recording, PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames, PyObject* result, const Frame& frame);
 /// A call that shows something is delayed. Where it cannot be and nothing inside is worth a region of its
-/// own, the region ends and all of the call is done at once. False means that it is a call like any other.
-bool show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args, size_t nargs,
-                PyObject* kwnames, PyObject** result);
+/// own, the region ends and all of the call is done at once. Null without an exception: it is a call like any
+/// other.
+PyObject* show_later(Recording& recording, Frame& frame, PyObject* callable, PyObject* const* args,
+                     size_t nargs, PyObject* kwnames);
 
 }  // namespace bolt::observe

@@ -371,35 +371,31 @@ static PyObject* by_operators(const CFunction& row, PyObject* const* args, size_
   return result && result.get() == Py_None ? nullptr : result.release();
 }
 
-PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
-                    PyObject* const* args, size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
-                    bool* handled) {
+PyObject* size_call(Recording& recording, Frame& frame, const Native& native,
+                    const std::vector<PyObject*>& all, PyObject* kwnames) {
   World& world = recording.world;
+  const CFunction& row = *native.row;
+  PyObject* const callable = native.callable;
   PyObject* result = nullptr;
-  auto done = [&](PyObject* value) {
-    *handled = value || PyErr_Occurred();
-    return value;
-  };
   if (!kwnames) {
     if (row.name == "builtins.min" || row.name == "builtins.max" || row.name == "builtins.sum" ||
         row.name == "math.prod")
-      if ((result = reduce(recording, row.method, all)) || PyErr_Occurred()) return done(result);
+      if ((result = reduce(recording, row.method, all)) || PyErr_Occurred()) return result;
     if (all.size() == 1 && (is_sequence(all[0]) || is_deque(all[0]) || PyDictValues_Check(all[0]))) {
-      result = reduction(recording, frame, row, callable, all[0], handled);
-      if (*handled || PyErr_Occurred()) return done(result);
+      result = reduction(recording, frame, row, callable, all[0]);
+      if (result || PyErr_Occurred()) return result;
     }
     if (row.name == "builtins.len" && all.size() == 1 && (result = world.places.text_length(all[0])))
-      return done(result);
-    if (row.name == "torch.Size.numel" && all.size() == 1) return done(reduce(recording, "prod", all));
-    if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return done(Py_NewRef(all[0]));
+      return result;
+    if (row.name == "torch.Size.numel" && all.size() == 1) return reduce(recording, "prod", all);
+    if (row.name == "int" && all.size() == 1 && PyLong_CheckExact(all[0])) return Py_NewRef(all[0]);
     if (row.name == "bool" && all.size() == 1 && world.follows_number(all[0]))
-      return done(Py_NewRef(recording.truth(frame, all[0]) ? Py_True : Py_False));
-    if (row.name == "builtins.divmod" && (result = quotient_and_rest(recording, frame, all)))
-      return done(result);
-    if ((result = call_with_member(recording, row, all)) || PyErr_Occurred()) return done(result);
-    if (row.kind == Kind::pure && all.size() == nargs) {
-      result = number_call(recording, frame, callable, all, handled);
-      if (*handled) return result;
+      return Py_NewRef(recording.truth(frame, all[0]) ? Py_True : Py_False);
+    if (row.name == "builtins.divmod" && (result = quotient_and_rest(recording, frame, all))) return result;
+    if ((result = call_with_member(recording, row, all)) || PyErr_Occurred()) return result;
+    if (row.kind == Kind::pure && !native.self) {
+      result = number_call(recording, frame, callable, all);
+      if (result || PyErr_Occurred()) return result;
     }
   }
   if (row.kind != Kind::tensor) return nullptr;
@@ -408,26 +404,26 @@ PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, Py
   if (asks_numpy(row))
     for (PyObject* each : all) use_numpys(world, each);
   if (!recording.on) return nullptr;
-  if ((result = tensor_call(recording, frame, row, kwnames, all)) || PyErr_Occurred()) return done(result);
+  if ((result = tensor_call(recording, frame, row, kwnames, all)) || PyErr_Occurred()) return result;
   if (!kwnames && !all.empty() && guard::is_tensor(all[0]))
-    if ((result = size_query(recording, row, all)) || PyErr_Occurred()) return done(result);
+    if ((result = size_query(recording, row, all)) || PyErr_Occurred()) return result;
 
   const bool lends =
       std::any_of(all.begin(), all.end(), [&](PyObject* each) { return world.holds_followed(each); });
   if (lends) {
-    const size_t total = nargs + interp::keyword_count(kwnames);
     std::vector<PyRef> held;
     std::vector<PyObject*> passed;
     recording.mark(frame);
-    for (size_t i = 0; i < total; ++i) {
-      held.push_back(PyRef::steal(world.lend(args[i], PyFloat_CheckExact(args[i]))));
-      if (!held.back()) return done(nullptr);
+    for (size_t i = native.self ? 1 : 0; i < all.size(); ++i) {
+      held.push_back(PyRef::steal(world.lend(all[i], PyFloat_CheckExact(all[i]))));
+      if (!held.back()) return nullptr;
       passed.push_back(held.back().get());
     }
     for (PyObject* each : all) recording.touch(frame, each, true);
     if (!recording.on) return nullptr;
     const size_t before = recording.hooks().recorded();
     recording.hooks().begin_lent_call(row.method);
+    const size_t nargs = passed.size() - interp::keyword_count(kwnames);
     result = row.is(Trait::by_operators) ? by_operators(row, passed.data(), nargs, kwnames)
                                          : recording.run_native(callable, passed.data(), nargs, kwnames, row);
     for (Sym symbol : recording.hooks().end_lent_call())
@@ -439,7 +435,6 @@ PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, Py
       return nullptr;
     }
     recording.end_if_wanted(frame);
-    *handled = true;
   }
   if (result) sizes_seen(world, row, all, result);
   return result;

@@ -38,10 +38,10 @@ PyObject* list_tensor_call(Recording& recording, Frame& frame, const Native& nat
 /// A tensor that is or copies the memory of an array from outside.
 PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& native, PyObject* const* args,
                             size_t nargs, PyObject* kwnames);
-/// `*handled`: the result is the call's, also where it is null.
-PyObject* size_call(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
-                    PyObject* const* args, size_t nargs, PyObject* kwnames, const std::vector<PyObject*>& all,
-                    bool* handled);
+/// `all`: what it is given, with the object that it is bound to in front. Null without an exception: nothing
+/// of it is done here.
+PyObject* size_call(Recording& recording, Frame& frame, const Native& native,
+                    const std::vector<PyObject*>& all, PyObject* kwnames);
 void sizes_seen(World& world, const CFunction& row, const std::vector<PyObject*>& all, PyObject* result);
 
 }  // namespace bolt::observe

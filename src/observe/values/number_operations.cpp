@@ -148,7 +148,7 @@ std::optional<Sym> arithmetic(int kind, Sym x, Sym y, int64_t right) {
 
 /// Arithmetic of ints as an expression over sizes.
 static PyObject* expression_arithmetic(Recording& recording, Frame& frame, int op, PyObject* left,
-                                       PyObject* right, bool* handled) {
+                                       PyObject* right) {
   World& world = recording.world;
   const int kind = op % Binary::inplace;
   if (!world.followed(left) && !world.followed(right)) return nullptr;
@@ -165,12 +165,10 @@ static PyObject* expression_arithmetic(Recording& recording, Frame& frame, int o
   if (!result) return nullptr;
   if ((kind == Binary::floor_divide || kind == Binary::remainder) && !y.is_const())
     world.notes->add(0, Relation::lt, y);
-  *handled = true;
   return world.follow(run_base(recording, frame, op, left, right), *result);
 }
 
-PyObject* size_arithmetic(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
-                          bool* handled) {
+PyObject* size_arithmetic(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right) {
   World& world = recording.world;
   const int kind = op % Binary::inplace;
   if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
@@ -180,22 +178,19 @@ PyObject* size_arithmetic(Recording& recording, Frame& frame, int op, PyObject* 
     if (world.late(number_first ? right : left)) return nullptr;
     recording.mark(frame);
     PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
-    *handled = !lent;
     if (!lent) return nullptr;
     PyObject* value =
         with_tensor(recording, frame, op, number_first ? right : left, lent.get(), number_first);
-    *handled = value || PyErr_Occurred();
-    if (*handled) recording.end_if_wanted(frame);
+    if (value || PyErr_Occurred()) recording.end_if_wanted(frame);
     return value;
   }
   if (!is_plain_number(left) || !is_plain_number(right)) return nullptr;
   use_others(world, {left, right});
-  PyObject* result = expression_arithmetic(recording, frame, op, left, right, handled);
-  if (*handled) return result;
+  PyObject* result = expression_arithmetic(recording, frame, op, left, right);
+  if (result || PyErr_Occurred()) return result;
   result = run_base(recording, frame, op, left, right);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
   if (!is_number(result)) return Py_DECREF(result), nullptr;
-  *handled = true;
   const int x = world.step_of(left), y = world.step_of(right);
   return world.computed(result, {guard::NumberOp::binary, kind, {}, {}, {x, y}});
 }
@@ -215,7 +210,7 @@ PyObject* number_unary(Recording& recording, Frame& frame, interp::Unary op, PyO
 /// A C function that gives a number for numbers: a step. A bool it gives, numpy's too, is what the run goes
 /// by.
 PyObject* number_call(Recording& recording, Frame& frame, PyObject* callable,
-                      const std::vector<PyObject*>& all, bool* handled) {
+                      const std::vector<PyObject*>& all) {
   World& world = recording.world;
   constexpr size_t kMost = 64;
   if (all.size() > kMost || !(PyType_Check(callable) || PyCFunction_Check(callable) ||
@@ -230,7 +225,6 @@ PyObject* number_call(Recording& recording, Frame& frame, PyObject* callable,
   PyObject* result = PyObject_Vectorcall(callable, all.data(), all.size(), nullptr);
   if (!result) return PyErr_Clear(), nullptr;  // raised anew, for these numbers
   if (!is_plain_number(result) && !guard::is_numpys(Py_TYPE(result))) return Py_DECREF(result), nullptr;
-  *handled = true;
   guard::NumberStep step{guard::NumberOp::call, 0, PyRef::share(callable), {}, {}};
   for (PyObject* each : all) step.args.push_back(world.step_of(each));
   if (is_number(result)) return world.computed(result, std::move(step));
@@ -319,8 +313,7 @@ static PyObject* one_of_numbers(Recording& recording, Frame& frame, PyObject* se
       return nullptr;
     all.push_back(item);
   }
-  bool handled = false;
-  PyObject* mine = number_call(recording, frame, function, all, &handled);
+  PyObject* mine = number_call(recording, frame, function, all);
   if (PyObject* item = mine ? one_of(nullptr, all.data(), std::ssize(all)) : nullptr) {
     if (mine != item) world.stands_for(mine, item);
     Py_DECREF(item);
@@ -375,22 +368,20 @@ static PyObject* open_sum(World& world, const std::vector<PyObject*>& items, PyO
 }
 
 /// A C function of a sequence: a step of its items, some of which differ between calls.
-PyObject* call_of_items(Recording& recording, Frame& frame, PyObject* callable, PyObject* sequence,
-                        bool* handled) {
+PyObject* call_of_items(Recording& recording, Frame& frame, PyObject* callable, PyObject* sequence) {
   static PyMethodDef method = {"of_items", of_items, METH_VARARGS, nullptr};
   recording.touch(frame, sequence);
   const PyRef items = PyRef::steal(recording.on ? PySequence_List(sequence) : nullptr);
   const PyRef function = PyRef::steal(items ? PyCFunction_New(&method, callable) : nullptr);
   if (!function) return nullptr;
   PyObject** const first = PySequence_Fast_ITEMS(items.get());
-  return number_call(recording, frame, function.get(), {first, first + PyList_GET_SIZE(items.get())},
-                     handled);
+  return number_call(recording, frame, function.get(), {first, first + PyList_GET_SIZE(items.get())});
 }
 
 /// max, min, sum and the like of a container that holds numbers which differ between calls: of the numbers
 /// themselves. Null without an exception: not here.
 PyObject* reduction(Recording& recording, Frame& frame, const CFunction& row, PyObject* callable,
-                    PyObject* container, bool* handled) {
+                    PyObject* container) {
   const bool sums = row.name == "builtins.sum";
   const bool takes_items = row.name == "builtins.max" || row.name == "builtins.min";
   if (!sums && !takes_items && row.name != "math.prod" && row.name != "math.fsum") return nullptr;
@@ -406,10 +397,9 @@ PyObject* reduction(Recording& recording, Frame& frame, const CFunction& row, Py
       std::all_of(items.begin(), items.end(), [](PyObject* each) { return PyLong_CheckExact(each); });
   const bool late_floats = phase == guard::Phase::late && !(sums && ints);
   if (items.size() < 2 || (late_floats && !takes_items)) return nullptr;
-  if (takes_items) return number_call(recording, frame, callable, items, handled);
-  if (!open || !(sums && ints)) return call_of_items(recording, frame, callable, list.get(), handled);
+  if (takes_items) return number_call(recording, frame, callable, items);
+  if (!open || !(sums && ints)) return call_of_items(recording, frame, callable, list.get());
   PyObject* result = PyObject_CallOneArg(callable, container);
-  *handled = result != nullptr;
   return result ? open_sum(recording.world, items, result) : nullptr;
 }
 
@@ -493,17 +483,15 @@ static bool are_one_size(const World& world, PyObject* left, PyObject* right) {
   return x && y && *x == *y;
 }
 
-PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right,
-                          bool* handled) {
+PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* left, PyObject* right) {
   World& world = recording.world;
-  if (PyObject* answer = text_comparison(world, op, left, right)) return *handled = true, answer;
+  if (PyObject* answer = text_comparison(world, op, left, right)) return answer;
   auto note = [&](int how, PyObject* a, PyObject* b, bool yes) {
     note_comparison(*world.notes, how, world.expression(a), world.expression(b), yes);
   };
   if (is_plain_number(left) && is_plain_number(right)) {
     if (!world.follows_number(left) && !world.follows_number(right)) return nullptr;
     use_others(world, {left, right});
-    *handled = true;
     PyObject* value = PyObject_RichCompare(left, right, op);
     if (!value) return nullptr;
     if (are_one_size(world, left, right)) return value;
@@ -549,7 +537,6 @@ PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* 
       world.read_whole(side);
       for (Py_ssize_t i = 0; i < Py_SIZE(side); ++i) use_others(world, {PySequence_Fast_GET_ITEM(side, i)});
     }
-    *handled = true;
     const size_t noted = world.notes->facts.size();
     bool equal = true;
     for (Py_ssize_t i = 0; equal && i < Py_SIZE(left); ++i) {
@@ -567,7 +554,6 @@ PyObject* size_comparison(Recording& recording, Frame& frame, int op, PyObject* 
     recording.mark(frame);
     PyRef lent = PyRef::steal(world.lend(number, true));
     if (!lent) return nullptr;
-    *handled = true;
     const int how = turned ? mirrored(op) : op;
     PyObject* value = recording.finish_compare(
         frame, how, tensor, lent.get(), recording.Semantics::start_compare(frame, how, tensor, lent.get()));
