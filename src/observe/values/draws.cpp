@@ -252,13 +252,7 @@ PyObject* draw_list(World& world, PyObject* method, PyObject* const* args, size_
   const NativeWatch::Pause pause;
   PyRef items = PyRef::steal(PyObject_Vectorcall(function.get(), from.data(), from.size(), nullptr));
   if (!items) return nullptr;
-  const int list = world.numbers.add(std::move(draw));
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
-    const int at = world.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
-    PyObject* item = world.computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
-                                    {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {list, at}});
-    if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
-  }
+  if (!world.lists.follow_items(items.get(), world.numbers.add(std::move(draw)))) return nullptr;
   if (!in_place) return items.release();
   world.writes.about_to_write(args[1]);
   if (PyList_SetSlice(args[1], 0, PyList_GET_SIZE(args[1]), items.get()) < 0) return nullptr;

@@ -158,13 +158,17 @@ PyObject* Lists::sorted(PyObject* container) {
   PyRef items = PyRef::steal(list ? PyObject_CallOneArg(function, container) : nullptr);
   if (!items) return PyErr_Clear(), nullptr;
   const int order = world_.numbers.add({NumberOp::call, 0, PyRef::share(function), {}, {*list}});
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+  return follow_items(items.get(), order) ? items.release() : nullptr;
+}
+
+bool Lists::follow_items(PyObject* list, int step) {
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list); ++i) {
     const int at = world_.numbers.add({NumberOp::constant, 0, PyRef::steal(PyLong_FromSsize_t(i)), {}, {}});
-    PyObject* item = world_.computed(Py_NewRef(PyList_GET_ITEM(items.get(), i)),
-                                     {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {order, at}});
-    if (!item || PyList_SetItem(items.get(), i, item) < 0) return nullptr;
+    PyObject* item = world_.computed(Py_NewRef(PyList_GET_ITEM(list, i)),
+                                     {NumberOp::call, 0, PyRef::share(getitem_function()), {}, {step, at}});
+    if (!item || PyList_SetItem(list, i, item) < 0) return false;
   }
-  return items.release();
+  return true;
 }
 
 PyObject* Lists::of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all) {

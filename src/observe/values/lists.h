@@ -44,6 +44,8 @@ class Lists {
   PyObject* of_list(const std::string& method, PyObject* function, const std::vector<PyObject*>& all);
   /// What `function` gives for the list that a step makes of `container`, and maybe `arg`.
   PyObject* told_of_list(PyObject* function, PyObject* container, PyObject* arg = nullptr);
+  /// The items of a list that the step has given are followed from now on. False: an exception is set.
+  bool follow_items(PyObject* list, int step);
   PyObject* compared_lists(int op, PyObject* left, PyObject* right);
   PyObject* list_text(PyObject* list);
 
