@@ -23,20 +23,13 @@ PyObject* enum_metaclass() {
   return metaclass;
 }
 
-PyTypeObject* imported_type(const char* module_name, const char* name) {
-  PyRef module = PyRef::steal(import_module(module_name));
-  PyObject* found = module ? PyObject_GetAttrString(module.get(), name) : nullptr;
-  if (!found) PyErr_Clear();
-  return reinterpret_cast<PyTypeObject*>(found);
-}
-
 PyTypeObject* pattern_type() {
-  static PyTypeObject* const type = imported_type("re", "Pattern");
+  static PyTypeObject* const type = native_type("re", "Pattern");
   return type;
 }
 
 PyTypeObject* union_type() {
-  static PyTypeObject* const type = imported_type("types", "UnionType");
+  static PyTypeObject* const type = native_type("types", "UnionType");
   return type;
 }
 

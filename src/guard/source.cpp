@@ -19,9 +19,7 @@ PyObject* borrowed(PyObject* fresh) {
 
 /// A class in Python may have a `__getitem__` of its own.
 PyObject* native_item(PyObject* sequence, Py_ssize_t index) {
-  PyTypeObject* type = Py_TYPE(sequence);
-  while (is_python_class(type)) type = type->tp_base;
-  return type->tp_as_sequence->sq_item(sequence, index);
+  return class_of_c(Py_TYPE(sequence))->tp_as_sequence->sq_item(sequence, index);
 }
 
 PyObject* dict_item(PyObject* dict, PyObject* key) {

@@ -66,6 +66,11 @@ inline bool is_builtin_function(PyObject* object) {
 inline bool is_python_class(PyTypeObject* type) {
   return is_heap_type(type) && type->tp_dealloc == python_slots.dealloc;
 }
+/// The class of C that a class is or is derived from.
+inline PyTypeObject* class_of_c(PyTypeObject* type) {
+  while (is_python_class(type)) type = type->tp_base;
+  return type;
+}
 
 /// type(self).name bound to self, new reference; null without an exception when the type has none.
 PyObject* lookup_special(PyObject* self, PyObject* name);

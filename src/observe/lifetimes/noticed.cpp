@@ -37,7 +37,7 @@ bool is_native_generator(PyObject* object) {
 /// What instances of the type are to C: is there nothing to them that would be undone? Guards that torch's
 /// C++ keeps for Python, files, views of memory are more than what they hold.
 bool is_plain_in_c(PyTypeObject* type) {
-  while (is_python_class(type)) type = type->tp_base;
+  type = class_of_c(type);
   if (!is_heap_type(type)) return type != &PyMemoryView_Type;
   constexpr std::string_view kPlain[] = {"functools.",   "itertools.",    "operator.", "re.",
                                          "collections.", "_collections.", "types.",    "datetime."};

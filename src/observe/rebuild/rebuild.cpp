@@ -25,11 +25,7 @@ constexpr int kInProgress = -2;
 constexpr int kDeepest = 5000;
 
 /// No C state beyond object's own: a dict and `__slots__` are all there is to an instance.
-bool is_plain_class(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  while (is_python_class(type)) type = type->tp_base;
-  return type == &PyBaseObject_Type;
-}
+bool is_plain_class(PyObject* object) { return class_of_c(Py_TYPE(object)) == &PyBaseObject_Type; }
 
 /// Objects of C whose __reduce__ says all about them: iterators, and the functions that module operator
 /// makes.
@@ -82,7 +78,7 @@ bool is_instance_of_named(PyObject* object, const char* type_name) {
 }
 
 PyTypeObject* immutable_base(PyTypeObject* type) {
-  while (is_python_class(type)) type = type->tp_base;
+  type = class_of_c(type);
   static const auto bases = std::to_array<PyTypeObject*>(
       {&PyLong_Type, &PyFloat_Type, &PyComplex_Type, &PyUnicode_Type, &PyBytes_Type});
   return std::find(bases.begin(), bases.end(), type) != bases.end() ? type : nullptr;
