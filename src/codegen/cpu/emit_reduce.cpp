@@ -371,13 +371,8 @@ void Emitter::finish(Accumulator& acc) {
     results[across ? 0 : sub.v].push_back({value, position});
   }
   for (auto& [v, parts] : results) {
-    while (parts.size() > 1) {  // as a tree
-      std::vector<Pair> next;
-      for (size_t i = 0; i + 1 < parts.size(); i += 2) next.push_back(better(e, parts[i], parts[i + 1]));
-      if (parts.size() % 2) next.push_back(parts.back());
-      parts = std::move(next);
-    }
-    Pair p = across ? fold_lanes(e, parts[0]) : parts[0];
+    Pair p = combined_as_tree(parts, [&](Pair a, Pair b) { return better(e, a, b); });
+    if (across) p = fold_lanes(e, p);
     remember({KeyKind::Expr, nullptr, acc.id, v, 0}, carries_position(e) ? p.position : p.value, depth());
   }
 }

@@ -86,16 +86,11 @@ void Emitter::add_to_sweep(ExprId id, int v, const std::function<Value(ExprId, S
   for (int t = 0; t < open_[tile_dim_].count; ++t)
     parts.push_back(wide(eval(operand, normal(expr(operand).dims, {v, t})), s_.lanes).value);
   at_current();
-  while (parts.size() > 1) {
-    std::vector<Value> next;
-    for (size_t i = 0; i + 1 < parts.size(); i += 2)
-      next.push_back(ops_.combine(e.reduce_op, e.dtype, parts[i], parts[i + 1]));
-    if (parts.size() % 2) next.push_back(parts.back());
-    parts = std::move(next);
-  }
+  const auto combine = [&](Value a, Value b) { return ops_.combine(e.reduce_op, e.dtype, a, b); };
+  Value rows = combined_as_tree(std::move(parts), combine);
   Value at = place(id, {v, 0});
-  Value sum = b_.CreateAlignedLoad(parts[0]->getType(), at, alignment(e.dtype));
-  b_.CreateAlignedStore(ops_.combine(e.reduce_op, e.dtype, sum, parts[0]), at, alignment(e.dtype));
+  Value sum = b_.CreateAlignedLoad(rows->getType(), at, alignment(e.dtype));
+  b_.CreateAlignedStore(combine(sum, rows), at, alignment(e.dtype));
 }
 
 }  // namespace bolt::codegen::cpu

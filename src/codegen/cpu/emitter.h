@@ -18,6 +18,18 @@
 
 namespace bolt::codegen::cpu {
 
+/// Neighbours are combined again and again, so that few of these wait for each other.
+template <class Part, class Combine>
+Part combined_as_tree(std::vector<Part> parts, const Combine& combine) {
+  while (parts.size() > 1) {
+    std::vector<Part> next;
+    for (size_t i = 0; i + 1 < parts.size(); i += 2) next.push_back(combine(parts[i], parts[i + 1]));
+    if (parts.size() % 2) next.push_back(parts.back());
+    parts = std::move(next);
+  }
+  return parts[0];
+}
+
 class Emitter {
  public:
   using Value = llvm::Value*;
