@@ -4,7 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
 #include <string>
 
 #include "graph/verify.h"
@@ -49,14 +48,7 @@ void lay(Graph& g, uintptr_t at, const std::vector<int>& inputs) {
 
 std::string planned(std::unique_ptr<Graph> graph, bool merges = true) {
   const std::unique_ptr<Graph> before = graph::clone(*graph);
-  std::mt19937 rng(7);
-  std::vector<HostTensor> inputs;
-  for (const graph::Input& in : graph->inputs) {
-    std::vector<int64_t> sizes;
-    for (Sym s : in.value->type.sizes) sizes.push_back(s.value());
-    inputs.push_back(graph::make_tensor(in.value->type.dtype, sizes));
-    for (auto& cell : inputs.back().cells) cell.real = static_cast<double>(rng() % 256) / 256 - 0.5;
-  }
+  const std::vector<HostTensor> inputs = testing::random_inputs(*graph, {}, 3, 0.25);
   PlanOptions options;
   options.merges = [=](const auto& products) { return merges && products.size() > 1; };
   const Plan p = plan(std::move(graph), options);

@@ -12,7 +12,6 @@
 
 #include <filesystem>
 #include <fstream>
-#include <random>
 
 #include "opt/opt.h"
 #include "plan_runner.h"
@@ -53,23 +52,9 @@ std::string fault_of(const std::string& plan) {
   return "no fault";
 }
 
-std::vector<HostTensor> random_inputs(const Graph& g, const std::map<std::string, int64_t>& symbols) {
-  std::mt19937 rng(7);
-  std::vector<HostTensor> out;
-  for (const graph::Input& in : g.inputs) {
-    std::vector<int64_t> sizes;
-    for (Sym s : in.value->type.sizes)
-      sizes.push_back(evaluate(s, [&](const SymNode& n) { return symbols.at(n.name); }));
-    HostTensor t = graph::make_tensor(in.value->type.dtype, sizes);
-    for (auto& cell : t.cells) cell.real = static_cast<double>(rng() % 256) / 64 - 2;
-    out.push_back(std::move(t));
-  }
-  return out;
-}
-
 void run_as_the_graph(const Plan& p, const File& f, const std::map<std::string, int64_t>& symbols) {
   const std::unique_ptr<Graph> g = graph::parse(f.graph);
-  const std::vector<HostTensor> inputs = random_inputs(*g, symbols);
+  const std::vector<HostTensor> inputs = testing::random_inputs(*g, symbols);
   const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
   const std::vector<HostTensor> got = testing::PlanRunner(p, inputs).run();
   ASSERT_EQ(got.size(), expected.size());

@@ -7,6 +7,8 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <random>
+#include <string>
 #include <vector>
 
 #include "loops/plan.h"
@@ -24,6 +26,29 @@ inline Plan through_text(const Plan& p) {
   Plan read = parse_plan(text);
   BOLT_CHECK(print(read) == text, "the plan is read back as\n", print(read), "and was\n", text);
   return read;
+}
+
+/// Of the symbols' sizes. Numbers are multiples of 1/64 up to 2, which are exact in every floating type, or
+/// of `scale` times that; integers are below `ints`.
+inline std::vector<HostTensor> random_inputs(const graph::Graph& g,
+                                             const std::map<std::string, int64_t>& symbols = {},
+                                             int64_t ints = 3, double scale = 1) {
+  std::mt19937 rng(7);
+  std::vector<HostTensor> out;
+  for (const graph::Input& in : g.inputs) {
+    std::vector<int64_t> sizes;
+    for (Sym s : in.value->type.sizes)
+      sizes.push_back(evaluate(s, [&](const SymNode& n) { return symbols.at(n.name); }));
+    HostTensor t = graph::make_tensor(in.value->type.dtype, sizes);
+    for (auto& cell : t.cells) {
+      if (t.is_real())
+        cell.real = (static_cast<double>(rng() % 256) / 64 - 2) * scale;
+      else
+        cell.whole = static_cast<int64_t>(rng() % static_cast<uint64_t>(t.dtype == DType::Bool ? 2 : ints));
+    }
+    out.push_back(std::move(t));
+  }
+  return out;
 }
 
 class PlanRunner {

@@ -98,26 +98,6 @@ Case read_case(const std::filesystem::path& path) {
   return c;
 }
 
-std::vector<HostTensor> random_inputs(const Graph& g, const Case& c) {
-  std::mt19937 rng(7);
-  std::vector<HostTensor> out;
-  for (const graph::Input& in : g.inputs) {
-    std::vector<int64_t> sizes;
-    for (Sym s : in.value->type.sizes)
-      sizes.push_back(evaluate(s, [&](const SymNode& n) { return c.sizes.at(n.name); }));
-    HostTensor t = graph::make_tensor(in.value->type.dtype, sizes);
-    for (auto& cell : t.cells) {
-      // Multiples of 1/64 below 2 are exact in every floating type.
-      if (t.is_real())
-        cell.real = static_cast<double>(rng() % 256) / 64 - 2;
-      else
-        cell.whole = static_cast<int64_t>(rng() % (t.dtype == DType::Bool ? 2 : c.ints));
-    }
-    out.push_back(std::move(t));
-  }
-  return out;
-}
-
 void run_and_compare(const Case& c, const PlanOptions& options, const std::vector<HostTensor>& inputs,
                      const std::vector<HostTensor>& expected) {
   std::unique_ptr<Graph> graph = graph::parse(c.text);
@@ -157,7 +137,7 @@ class PlanFile : public ::testing::TestWithParam<std::string> {};
 TEST_P(PlanFile, RunsAsTheGraph) {
   Case c = read_case(std::string(BOLT_TEST_DIR) + "/loops/" + GetParam() + ".ir");
   std::unique_ptr<Graph> g = graph::parse(c.text);
-  std::vector<HostTensor> inputs = random_inputs(*g, c);
+  std::vector<HostTensor> inputs = testing::random_inputs(*g, c.sizes, c.ints);
   std::vector<HostTensor> expected = graph::run_reference(*g, inputs, c.rounds_as_eager);
   PlanOptions options;
   options.bytes_apart = c.apart;

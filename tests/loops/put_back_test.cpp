@@ -51,19 +51,6 @@ PlanOptions with_epilogues() {
   return options;
 }
 
-std::vector<HostTensor> random_inputs(const Graph& g) {
-  std::mt19937 rng(7);
-  std::vector<HostTensor> out;
-  for (const graph::Input& in : g.inputs) {
-    std::vector<int64_t> sizes;
-    for (Sym s : in.value->type.sizes) sizes.push_back(s.value());
-    HostTensor t = graph::make_tensor(in.value->type.dtype, sizes);
-    for (auto& cell : t.cells) cell.real = static_cast<double>(rng() % 256) / 256 - 0.5;
-    out.push_back(std::move(t));
-  }
-  return out;
-}
-
 /// The plan by way of the short graph, where there is one and its steps repeat.
 std::optional<Plan> by_layers(Graph& g, const PlanOptions& options, int* left_out) {
   auto few = graph::shorten(g, [](int64_t a, int64_t b) { return a == b; });
@@ -93,7 +80,7 @@ bool check_if_planned(const Layers& l, int count, const PlanOptions& options, in
   const std::string text = written(l, count);
   SCOPED_TRACE(text);
   const std::unique_ptr<Graph> g = graph::parse(text);
-  const std::vector<HostTensor> inputs = random_inputs(*g);
+  const std::vector<HostTensor> inputs = testing::random_inputs(*g, {}, 3, 0.25);
   const std::optional<Plan> p = by_layers(*g, options, left_out);
   if (p) expect_right(*p, inputs, graph::run_reference(*g, inputs), 1e-3);
   return p.has_value();
@@ -104,7 +91,7 @@ void check(const Layers& l, int count, int expected_left_out, const PlanOptions&
   const std::string text = written(l, count);
   SCOPED_TRACE(text);
   std::unique_ptr<Graph> g = graph::parse(text);
-  const std::vector<HostTensor> inputs = random_inputs(*g);
+  const std::vector<HostTensor> inputs = testing::random_inputs(*g, {}, 3, 0.25);
   const std::vector<HostTensor> expected = graph::run_reference(*g, inputs);
   int left_out = 0;
   std::optional<Plan> p = by_layers(*g, options, &left_out);
