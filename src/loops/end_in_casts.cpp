@@ -13,7 +13,6 @@ namespace {
 
 using graph::Node;
 using graph::Op;
-using graph::OpKind;
 using graph::Value;
 
 class Casts {

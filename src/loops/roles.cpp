@@ -306,10 +306,6 @@ class Assigner {
   Fusion& f_ = r_.fusion;
 };
 
-bool sizes_known(const graph::Type& t) {
-  return std::all_of(t.sizes.begin(), t.sizes.end(), [](Sym s) { return s.is_const(); });
-}
-
 }  // namespace
 
 namespace {
@@ -337,7 +333,7 @@ std::vector<char> find_constants(const Graph& g, const PlanOptions& options) {
     bool constant = kind_of(n.get()) != OpKind::Extern || n->attr_or("pure", false);
     for (const Value* o : n->operands) constant &= found[o->id] != 0;
     constant &= attributes_known(*n);
-    for (const auto& v : n->outputs) set(v.get(), constant && sizes_known(v->type));
+    for (const auto& v : n->outputs) set(v.get(), constant && all_known(v->type.sizes));
   }
   // A scatter's result is put into the memory of its base: zeros are made anew for each call.
   for (auto n = g.nodes.rbegin(); n != g.nodes.rend(); ++n)

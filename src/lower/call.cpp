@@ -149,9 +149,7 @@ void Call::decide_layout_of_pad() const {
     if (decide(0, Relation::lt, amount)) break;
 }
 bool Call::is_static() const {
-  auto known_sizes = [](const Value* v) {
-    return !v || std::all_of(v->type.sizes.begin(), v->type.sizes.end(), [](Sym s) { return s.is_const(); });
-  };
+  auto known_sizes = [](const Value* v) { return !v || all_known(v->type.sizes); };
   for (const auto& values : values_)
     if (!std::all_of(values.begin(), values.end(), known_sizes)) return false;
   for (const Arg& a : entry_.args)

@@ -124,10 +124,6 @@ std::optional<Syms> followed(const TensorInfo& info, const std::vector<ViewStep>
 
 }  // namespace
 
-bool all_known(const Syms& xs) {
-  return std::all_of(xs.begin(), xs.end(), [](Sym s) { return s.is_const(); });
-}
-
 Sym stride_like(int64_t recorded, const Layout& parent, const Sizes& all) {
   for (Sym stride : parent.strides)
     if (!stride.is_const() && all.hint(stride) == recorded) return stride;

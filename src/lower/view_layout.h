@@ -14,8 +14,6 @@
 
 namespace bolt::lower {
 
-bool all_known(const Syms& xs);
-
 /// Of a tensor, as eager lays it out.
 struct Layout {
   Syms sizes, strides;             // as many strides as sizes, or none: they are not known

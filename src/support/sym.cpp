@@ -622,6 +622,10 @@ Sym product(const Syms& xs) {
   return r;
 }
 
+bool all_known(const Syms& xs) {
+  return std::all_of(xs.begin(), xs.end(), [](Sym x) { return x.is_const(); });
+}
+
 std::vector<int64_t> to_numbers(const Syms& xs) {
   std::vector<int64_t> out;
   for (Sym x : xs) out.push_back(x.value());

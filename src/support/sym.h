@@ -93,6 +93,7 @@ BOLT_API Sym min(Sym a, Sym b);
 BOLT_API Sym max(Sym a, Sym b);
 inline Sym ceildiv(Sym a, Sym b) { return floordiv(a + b - Sym(1), b); }
 BOLT_API Sym product(const Syms& xs);
+BOLT_API bool all_known(const Syms& xs);
 /// The value of each.
 BOLT_API std::vector<int64_t> to_numbers(const Syms& xs);
 /// Exclusive upper bound of a (0 = unknown).

@@ -24,10 +24,6 @@
 namespace bolt::graph {
 namespace {
 
-bool known(const Syms& sizes) {
-  return std::all_of(sizes.begin(), sizes.end(), [](Sym s) { return s.is_const(); });
-}
-
 /// The taps of a window that meet the image, and where they meet it.
 struct Taps {
   int64_t first = 0, count = 0, place = 0, step = 1;
@@ -41,7 +37,8 @@ class Product {
   Value* made() {
     if (conv_->attr<bool>("transposed") || conv_->attr<int64_t>("groups") != 1) return nullptr;
     const Syms &x = x_->type.sizes, &w = w_->type.sizes;
-    if (x.size() < 3 || !known({x.begin() + 1, x.end()}) || !known(w) || !known(conv_->out()->type.strides))
+    if (x.size() < 3 || !all_known({x.begin() + 1, x.end()}) || !all_known(w) ||
+        !all_known(conv_->out()->type.strides))
       return nullptr;
     if (x_->type.numel().is_const(0) || w_->type.numel().is_const(0)) return nullptr;
     if (one_pixel()) return from_image();
@@ -103,7 +100,7 @@ class Product {
   Syms order() const {
     std::vector<int64_t> dims;
     for (size_t d = 1; d < w_->type.sizes.size(); ++d) dims.push_back(static_cast<int64_t>(d));
-    if (known(w_->type.strides) && !w_->type.is_contiguous())
+    if (all_known(w_->type.strides) && !w_->type.is_contiguous())
       std::stable_sort(dims.begin(), dims.end(), [&](int64_t a, int64_t b) {
         return w_->type.strides[a].value() > w_->type.strides[b].value();
       });

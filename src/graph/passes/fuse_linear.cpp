@@ -12,17 +12,13 @@
 namespace bolt::graph {
 namespace {
 
-bool is_transpose(const Value* v) {
-  return is_op(v, Op::permute) && v->type.rank() == 2 && v->def->ints("dims") == std::vector<int64_t>{1, 0};
-}
-
 Value* turned(const Maker& m, Value* w) { return m.make(Op::permute, {w}, {{"dims", Syms{1, 0}}}); }
 
 Value* from_matmul(Graph& g, Node* node, const std::vector<bool>& fixed) {
   Value *x = node->operands[0], *w = node->operands[1];
   if (w->type.rank() != 2 || !is_float(w->type.dtype)) return nullptr;
   Maker m(g, node);
-  if (is_transpose(w)) return m.make(Op::linear, {x, w->def->operands[0]});
+  if (is_transposed(w)) return m.make(Op::linear, {x, w->def->operands[0]});
   if (w->id < 0 || !fixed[w->id]) return nullptr;
   return m.make(Op::linear, {x, turned(m, w)});
 }

@@ -33,10 +33,6 @@ double speed_with_rows_of(int64_t length) {
   return length % 2 == 0 ? 240e3 : 110e3;
 }
 
-bool is_transposed(const Value* v) {
-  return is_op(v, Op::permute) && v->type.rank() == 2 && v->def->ints("dims") == std::vector<int64_t>{1, 0};
-}
-
 /// [..., M, K] @ [K, N], where `right` is [N, K] of a linear layer.
 struct MatrixProduct {
   Value *left, *right;

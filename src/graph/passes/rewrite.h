@@ -55,6 +55,10 @@ bool rewrite_results(Graph& g, const std::function<std::vector<Value*>(Node*)>& 
 /// The number in a `scalar` node; nothing for anything else and for unknown sizes.
 std::optional<double> scalar_of(const Value* v);
 inline bool is_op(const Value* v, Op op) { return v->def && v->def->op == op; }
+/// Is it another matrix turned round?
+inline bool is_transposed(const Value* v) {
+  return is_op(v, Op::permute) && v->type.rank() == 2 && v->def->ints("dims") == std::vector<int64_t>{1, 0};
+}
 
 /// Whoever needs `v` in memory under its own name gets it as `recorded` lay.
 inline Value* lying_as(Value* v, const Value* recorded) {

@@ -41,10 +41,6 @@ bool worth_it(const ConvKernel& conv, int lanes) {
   return conv.x_channel == 1 || conv.in_channels <= 4 || uses >= 128;
 }
 
-bool all_known(const Syms& numbers) {
-  return std::all_of(numbers.begin(), numbers.end(), [](Sym s) { return s.is_const(); });
-}
-
 /// Rows of x[..., k] as one run of equally distant rows (m, its stride) inside of batch dimensions.
 bool set_rows(GemmKernel* gemm, const Type& x) {
   const size_t rows = x.sizes.size() - 1;
