@@ -106,6 +106,9 @@ BOLT_API const Op* op_from_name(std::string_view name);
 using Attr = std::variant<int64_t, double, bool, std::string, DType, Syms, std::vector<double>>;
 /// Few per node, kept sorted by name so that printing and hashing are deterministic.
 using Attrs = std::map<std::string, Attr, std::less<>>;
+inline Attrs slice_attrs(int64_t dim, Sym start, Sym length, int64_t step = 1) {
+  return {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", step}};
+}
 
 /// One attribute of an operation, from its row in ops.def.
 struct AttrSpec {

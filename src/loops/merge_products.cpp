@@ -216,11 +216,7 @@ class Merger {
     return g_.make(op, std::move(operands), std::move(attrs), before->loc, before)->out();
   }
   Value* slice(Value* of, int64_t dim, Sym start, Sym length, const Node* product, Node* before) {
-    return g_
-        .make(Op::slice, {of},
-              {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", int64_t{1}}},
-              product->loc, before)
-        ->out();
+    return g_.make(Op::slice, {of}, graph::slice_attrs(dim, start, length), product->loc, before)->out();
   }
   void replace(Node* product, Value* part) {
     with_[product->out()] = part;

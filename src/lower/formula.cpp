@@ -7,8 +7,7 @@ Term Term::expanded(const Syms& to) const {
   return sizes() == to ? *this : apply(Op::expand, {{"sizes", to}});
 }
 Term Term::part(int64_t dim, Sym start, Sym length) const {
-  return apply(Op::slice,
-               {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", int64_t{1}}});
+  return apply(Op::slice, graph::slice_attrs(dim, start, length));
 }
 Term Term::reduced(Op op, const Syms& dims, bool keep) const {
   return dims.empty() ? *this : apply(op, {{"dims", dims}, {"keepdim", keep}});

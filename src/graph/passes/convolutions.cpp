@@ -78,11 +78,7 @@ class Product {
   }
   Value* part(Value* v, size_t d, int64_t start, int64_t count, int64_t step) const {
     if (start == 0 && v->type.sizes[d + 2].is_const(count)) return v;
-    return m_.make(Op::slice, {v},
-                   {{"dim", static_cast<int64_t>(d) + 2},
-                    {"start", Syms{start}},
-                    {"length", Syms{count}},
-                    {"step", step}});
+    return m_.slice(v, static_cast<int64_t>(d) + 2, start, count, step);
   }
   Value* permuted(Value* v, const Syms& dims) const {
     for (size_t d = 0; d < dims.size(); ++d)

@@ -66,12 +66,7 @@ class Groups {
     size_t d = dim;
     for (const Width& w : widths) {
       ++d;
-      if (w.is == w.padded) continue;
-      part = maker_.make(Op::slice, {part},
-                         {{"dim", static_cast<int64_t>(d)},
-                          {"start", Syms{0}},
-                          {"length", Syms{w.is}},
-                          {"step", int64_t{1}}});
+      if (w.is != w.padded) part = maker_.slice(part, static_cast<int64_t>(d), 0, w.is);
     }
     return maker_.reshape(part, joined(part, dim));
   }

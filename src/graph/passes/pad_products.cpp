@@ -112,9 +112,7 @@ class Padding {
   Value* by_parts(Node* node, const MatrixProduct& p) {
     const Maker maker(g_, node);
     const int64_t whole = p.n - p.n % kAlignedElements;
-    Value* last = maker.make(
-        Op::slice, {p.right},
-        {{"dim", int64_t{0}}, {"start", Syms{whole}}, {"length", Syms{p.n - whole}}, {"step", int64_t{1}}});
+    Value* last = maker.slice(p.right, 0, whole, p.n - whole);
     Value* product = maker.make(Op::linear_of_parts, {p.left, cut(maker, p.right, 0, whole),
                                                       padded(maker, last, {aligned_row(p.n) - p.n, 0})});
     return cut(maker, product, product->type.rank() - 1, p.n);
@@ -135,9 +133,7 @@ class Padding {
     return known;
   }
   static Value* cut(const Maker& maker, Value* v, int64_t dim, int64_t length) {
-    if (v->type.sizes[dim].is_const(length)) return v;
-    return maker.make(Op::slice, {v},
-                      {{"dim", dim}, {"start", Syms{0}}, {"length", Syms{length}}, {"step", int64_t{1}}});
+    return v->type.sizes[dim].is_const(length) ? v : maker.slice(v, dim, 0, length);
   }
 
   Graph& g_;

@@ -77,11 +77,7 @@ class Pool {
   Value* at(Value* x, int64_t k) const {
     for (size_t d = slides_.size(); d-- > 0;) {
       const PooledAxis& s = slides_[d];
-      x = maker_.make(Op::slice, {x},
-                      {{"dim", s.dim},
-                       {"start", Syms{k % s.kernel * s.dilation}},
-                       {"length", Syms{s.count}},
-                       {"step", s.stride}});
+      x = maker_.slice(x, s.dim, k % s.kernel * s.dilation, s.count, s.stride);
       k /= s.kernel;
     }
     return x;

@@ -32,6 +32,9 @@ class Maker {
   Value* reshape(Value* v, Syms sizes) const {
     return v->type.sizes == sizes ? v : make(Op::reshape, {v}, {{"sizes", std::move(sizes)}});
   }
+  Value* slice(Value* v, int64_t dim, Sym start, Sym length, int64_t step = 1) const {
+    return make(Op::slice, {v}, slice_attrs(dim, start, length, step));
+  }
   Value* reduce(Op op, Value* v, Syms dims, bool keepdim) const {
     return make(op, {v}, {{"dims", std::move(dims)}, {"keepdim", keepdim}});
   }

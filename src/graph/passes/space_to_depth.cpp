@@ -74,11 +74,7 @@ class Parting {
   /// With so many zeros before and behind; less than none: without the last pixels, which no window reads.
   Value* spread(Value* v, size_t d, int64_t low, int64_t high) const {
     if (high < 0) {
-      v = m_.make(Op::slice, {v},
-                  {{"dim", static_cast<int64_t>(d) + 2},
-                   {"start", Syms{0}},
-                   {"length", Syms{v->type.sizes[d + 2] + Sym(high)}},
-                   {"step", int64_t{1}}});
+      v = m_.slice(v, static_cast<int64_t>(d) + 2, 0, v->type.sizes[d + 2] + Sym(high));
       high = 0;
     }
     return padded(v, d + 2, low, high);

@@ -261,9 +261,7 @@ std::vector<Value*> dropout_keep(Call& c) {
   const Sym numel = product(sizes);
   auto number = [&](Sym n) { return c.make(Op::scalar, {}, {{"value", Syms{n}}, {"dtype", DType::I64}}); };
   auto of_state = [&](int64_t at) {
-    Value* one = c.make(Op::slice, {c.tensor("state")},
-                        {{"dim", int64_t{0}}, {"start", Syms{at}}, {"length", Syms{1}}});
-    return c.reshape(one, {});
+    return c.reshape(c.make(Op::slice, {c.tensor("state")}, graph::slice_attrs(0, at, 1)), {});
   };
   const Sym threads =
       min(ceildiv(numel, record::kDropoutBlock) * record::kDropoutBlock, Sym(c.integer("most")));

@@ -179,8 +179,7 @@ std::vector<Value*> roll(Call& c) {
     int64_t by = ((shifts[i] % n) + n) % n;
     if (by == 0) continue;
     auto part = [&](int64_t start, int64_t length) {
-      return c.make(Op::slice, {x},
-                    {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", int64_t{1}}});
+      return c.make(Op::slice, {x}, graph::slice_attrs(dim, start, length));
     };
     x = c.make(Op::cat, {part(n - by, by), part(0, n - by)}, {{"dim", dim}});
   }

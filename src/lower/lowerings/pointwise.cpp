@@ -309,10 +309,7 @@ std::vector<Value*> glu(Call& c) {
   int64_t dim = Call::wrap(c.integer("dim"), x->type.rank());
   Sym half = floordiv(x->type.sizes[dim], 2);
   if (half * Sym(2) != x->type.sizes[dim]) x->type.sizes[dim].value();
-  auto part = [&](Sym start) {
-    return c.make(Op::slice, {x},
-                  {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{half}}, {"step", int64_t{1}}});
-  };
+  auto part = [&](Sym start) { return c.make(Op::slice, {x}, graph::slice_attrs(dim, start, half)); };
   return {c.make(Op::mul, {part(0), c.make(Op::sigmoid, {part(half)})})};
 }
 // Identity on values; the recorded storage says it is a copy.

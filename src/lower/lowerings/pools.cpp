@@ -36,7 +36,7 @@ struct Largest {
 
 /// Every `step`th element along `dim` from `start` on.
 Term every_nth(Term x, int64_t dim, int64_t start, int64_t length, int64_t step) {
-  return x.apply(Op::slice, {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", step}});
+  return x.apply(Op::slice, graph::slice_attrs(dim, start, length, step));
 }
 
 /// The largest of each window over the last dimensions of x, and its place. Nothing: the windows are too

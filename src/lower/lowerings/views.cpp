@@ -21,7 +21,7 @@ using Ints = std::vector<int64_t>;
 ViewStep reshape_to(const Syms& sizes) { return {Op::reshape, {{"sizes", sizes}}}; }
 ViewStep permute_by(const Ints& dims) { return {Op::permute, {{"dims", Call::syms(dims)}}}; }
 ViewStep slice_of(int64_t dim, Sym start, Sym length, int64_t step) {
-  return {Op::slice, {{"dim", dim}, {"start", Syms{start}}, {"length", Syms{length}}, {"step", step}}};
+  return {Op::slice, graph::slice_attrs(dim, start, length, step)};
 }
 ViewStep drop(Call& c, int64_t dim) {
   Syms sizes = c.sizes("self");
