@@ -67,8 +67,7 @@ class RegionCompilation {
       return replayed(why.what());
     } catch (const SizeDemand& demand) {
       return given_up(demand.what());
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Unsupported) throw;
+    } catch (const Unsupported& error) {
       return given_up(error.what());
     }
   }
@@ -86,8 +85,7 @@ class RegionCompilation {
       found_.end_if_any(sizes_, error.what());
       if (r_.may_end_before_backward) throw EndsBeforeBackward(error.what());
       return given_up(error.what());
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Unsupported) throw;
+    } catch (const Unsupported& error) {
       const auto cuts = autograd::cuts(r_.tape, r_.wanted, run::made_of_numbers(r_.constants));
       return cuts.places.empty() ? given_up(error.what()) : differentiated();
     }
@@ -105,8 +103,7 @@ class RegionCompilation {
         found_.end_if_any(sizes_, where);
         if (!sizes_.asks_early(demand)) throw;
         return given_up("a random number would have to be known when compiling: " + where);
-      } catch (const Error& error) {
-        if (error.kind() != ErrorKind::Unsupported) throw;
+      } catch (const Unsupported& error) {
         return given_up(error.what());
       }
     }

@@ -21,7 +21,7 @@ int checkpoint_mark(const record::Entry& entry);
 /// Of a begin_checkpoint; -1: it has none.
 int64_t policy_of(const record::Entry& begin);
 
-/// Does the policy say that what the entry gives is to be saved? Throws Error(Unsupported) if it raises.
+/// Does the policy say that what the entry gives is to be saved? Throws Unsupported if it raises.
 bool is_to_be_saved(int64_t policy, const record::Entry& entry, const record::Tape& tape);
 
 }  // namespace bolt::autograd

@@ -579,8 +579,7 @@ HeadPlan plan_head(const Joint& joint, const Budget& budget, const Prices& price
   try {
     if (!joint.symbols.empty()) throw_unsupported("sizes or numbers differ between calls");
     return Choosing(joint, prices).choose(budget);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
+  } catch (const Unsupported& error) {
     if (log_wanted("perf_hints"))
       log("perf_hints", std::string("the largest product is not computed in pieces: ") + error.what());
     return {{}, budget};

@@ -27,7 +27,7 @@
 
 namespace bolt::autograd {
 
-/// In so many pieces, or fewer. Throws Error(Unsupported) where that would change the order of what must keep
+/// In so many pieces, or fewer. Throws Unsupported where that would change the order of what must keep
 /// its order.
 Joint head_in_pieces(const Flow& flow, const ByRows& rows, int64_t pieces);
 

@@ -284,9 +284,10 @@ Joint make_joint(const Tape& run, const std::vector<TensorId>& wanted, const std
   };
   try {
     making.make();
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
+  } catch (const Unsupported& error) {
     fail(error.what());
+  } catch (const Error&) {
+    throw;
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const c10::Error& error) {  // ATen's own complaint, as eager's backward pass would have it

@@ -90,13 +90,13 @@ struct Joint {
 
 /// Of one operator: what it needs for its results or for its gradient is no matter of tensors that stand for
 /// others. Without it the tape might be followed (record/left_to_eager.h).
-class NotFollowed : public Error {
+class NotFollowed : public Unsupported {
  public:
-  NotFollowed(size_t entry_, const std::string& why) : Error(ErrorKind::Unsupported, why), entry(entry_) {}
+  NotFollowed(size_t entry_, const std::string& why) : Unsupported(why), entry(entry_) {}
   size_t entry;  ///< of the tape that is differentiated
 };
 
-/// Throws Error(Unsupported), with the reason, for what cannot be said so: gradients that rest on numbers out
+/// Throws Unsupported, with the reason, for what cannot be said so: gradients that rest on numbers out
 /// of tensors, Python's own functions; NotFollowed, where that is a single operator's. What is not `dynamic`
 /// is as in the recorded run.
 /// `parts`: wanted tensors that the gradient is taken of as a part of what they show. `own`, `inner`: see

@@ -22,7 +22,7 @@ struct Piece {
 };
 
 /// `cuts`: see cuts.h. `eagers`: entries that are pieces of their own (record/left_to_eager.h). Throws
-/// Error(Unsupported) where a cut would part what is one: views of one memory that is written later, and what
+/// Unsupported where a cut would part what is one: views of one memory that is written later, and what
 /// is changed without being a tensor.
 std::vector<Piece> pieces(const record::Tape& run, const std::vector<record::TensorId>& wanted,
                           std::vector<size_t> cuts, const std::vector<size_t>& eagers);

@@ -515,8 +515,7 @@ ByRows rows_of(const Flow& flow) {
   for (int64_t units : ways_to_count(flow, *product)) {
     try {
       return Finding(flow, *product, units).find();
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Unsupported) throw;
+    } catch (const Unsupported& error) {
       if (why.empty()) why = error.what();
     }
   }

@@ -63,7 +63,7 @@ struct ByRows {
 /// loss.
 bool fills_alike(const record::Entry& entry);
 
-/// Of the forward part's largest product. Throws Error(Unsupported) with what keeps it from being computed by
+/// Of the forward part's largest product. Throws Unsupported with what keeps it from being computed by
 /// rows.
 ByRows rows_of(const Flow& flow);
 

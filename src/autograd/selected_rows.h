@@ -64,7 +64,7 @@ bool forget_selected_sizes(record::Tape& run, const std::vector<record::TensorId
 /// The run on fakes.
 class SelectedRows {
  public:
-  /// Throws Error(Unsupported) where rows are selected and there is no plan.
+  /// Throws Unsupported where rows are selected and there is no plan.
   SelectedRows(const record::Tape& run, const std::vector<record::TensorId>& wanted);
 
   bool takes(size_t entry) const { return plan_ && plan_->steps[entry] != RowPlan::Step::plain; }

@@ -264,9 +264,10 @@ StepTape make_step(const Tape& run, const std::vector<TensorId>& wanted, const B
   StepMaking making(run, wanted, own);
   try {
     return making.make(budget);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
+  } catch (const Unsupported& error) {
     making.fail(error.what());
+  } catch (const Error&) {
+    throw;
   } catch (const std::bad_alloc&) {
     throw;
   } catch (const c10::Error& error) {

@@ -31,7 +31,7 @@ struct StepTape {
   std::vector<PassMemory> memory;        ///< by backward pass
 };
 
-/// Throws Error(Unsupported), with the reason, for what cannot be said so; NotFollowed, where that is a
+/// Throws Unsupported, with the reason, for what cannot be said so; NotFollowed, where that is a
 /// single operator's. `own`: inputs, by their index, that are none of the caller's.
 StepTape make_step(const record::Tape& run, const std::vector<record::TensorId>& wanted,
                    const Budget& budget = {}, const std::set<int>& own = {});

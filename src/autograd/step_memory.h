@@ -42,7 +42,7 @@ struct PassMemory {
   MemoryUse here, eager;
 };
 
-/// `passes` in their order; `wanted` are the step's results. Throws Error(Unsupported) where a policy of a
+/// `passes` in their order; `wanted` are the step's results. Throws Unsupported where a policy of a
 /// selective checkpoint raises.
 std::vector<PassMemory> spare_memory(record::Tape& tape, std::vector<record::TensorId>& wanted,
                                      std::vector<BackwardPass> passes, const Budget& budget);

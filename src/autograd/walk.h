@@ -43,7 +43,7 @@ using Summed = std::function<void(size_t root, const at::Tensor& through, const 
 using Unseen = std::function<bool(const at::Tensor&)>;
 
 /// `before` is told of each node that is about to be called, `summed` of each inner root. Throws
-/// Error(Unsupported) for nodes that run Python's code, and for leaves but those that are `unseen`, whose
+/// Unsupported for nodes that run Python's code, and for leaves but those that are `unseen`, whose
 /// gradients end there.
 void walk(const std::vector<Root>& roots, const std::function<void(const torch::autograd::Node&)>& before,
           const Unseen& unseen = nullptr, const Summed& summed = nullptr);

@@ -54,7 +54,7 @@ class Writer final : public Listener {
   /// Gives tensors the numbers of the run, where they have one. No entry may come behind.
   void finish();
 
-  /// Throws Error(Unsupported): what it is that cannot be written, and where.
+  /// Throws Unsupported: what it is that cannot be written, and where.
   [[noreturn]] void refuse(const std::string& why) const;
 
  private:

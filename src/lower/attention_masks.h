@@ -30,8 +30,7 @@ auto rather_unmasked(const record::Tape& tape, Sizes sizes, const std::string& n
   if (const std::optional<record::Tape> unmasked = without_masks(tape, sizes)) {
     try {
       return make(*unmasked);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Unsupported) throw;
+    } catch (const Unsupported& error) {
       log("perf_hints", name + ": attention keeps masks that hide nothing, because " + error.what());
     }
   }

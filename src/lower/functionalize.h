@@ -11,7 +11,7 @@
 // Outputs: a wanted tensor whose storage is an input's is not computed at all, the program makes the same
 // view of the caller's tensor. Inputs whose storage was written become `write` outputs.
 //
-// Throws Error(Unsupported) where values cannot express what happened (two inputs overlap and one is written,
+// Throws Unsupported where values cannot express what happened (two inputs overlap and one is written,
 // a write through a view without inverse): the region then runs its tape.
 #pragma once
 

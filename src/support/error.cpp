@@ -6,6 +6,7 @@
 namespace bolt {
 
 Error::~Error() = default;
+Unsupported::~Unsupported() = default;
 
 namespace detail {
 void throw_internal(const char* file, int line, const char* condition, const std::string& message) {

@@ -1,11 +1,11 @@
 // support/error.h
 // The three families of failure, so that every catch site knows what to tell the user.
 //
-//   UserError    the caller did something wrong: becomes a Python exception at once.
-//   Unsupported  this cannot be compiled; not a bug. The region runs eagerly, the reason is counted and
-//   shown. Internal     one of our invariants is broken. The region falls back to eager with one warning that
-//   says how to
-//                report it; under TORCHBOLT_STRICT=1 it is raised.
+//   User         the caller did something wrong: it becomes a Python exception at once.
+//   Unsupported  this cannot be compiled, which is no bug: the region runs eagerly, and the reason is counted
+//                and shown. A class of its own, since most that catch an error catch these alone.
+//   Internal     one of our invariants is broken: the region falls back to eager with one warning that says
+//                how to report it. Under TORCHBOLT_STRICT=1 it is raised.
 //
 // Nothing in the core aborts: a broken compiler must never take the user's process with it.
 #pragma once
@@ -30,6 +30,12 @@ class BOLT_API Error : public std::runtime_error {
   ErrorKind kind_;
 };
 
+class BOLT_API Unsupported : public Error {
+ public:
+  explicit Unsupported(const std::string& what) : Error(ErrorKind::Unsupported, what) {}
+  ~Unsupported() override;
+};
+
 namespace detail {
 template <typename... Parts>
 std::string concat(const Parts&... parts) {
@@ -43,7 +49,7 @@ std::string concat(const Parts&... parts) {
 
 template <typename... Parts>
 [[noreturn]] void throw_unsupported(const Parts&... parts) {
-  throw Error(ErrorKind::Unsupported, detail::concat(parts...));
+  throw Unsupported(detail::concat(parts...));
 }
 template <typename... Parts>
 [[noreturn]] void throw_user(const Parts&... parts) {

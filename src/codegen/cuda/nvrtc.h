@@ -23,7 +23,7 @@ class BOLT_API Nvrtc {
   /// "13.0": part of every cache key.
   std::string version() const { return std::to_string(major_) + "." + std::to_string(minor_); }
   /// Machine code for a compute capability (90: sm_90). The newest one that this version knows serves a newer
-  /// device only as PTX, so an unknown one is Error(Unsupported); a text that does not compile is
+  /// device only as PTX, so an unknown one is Unsupported; a text that does not compile is
   /// Error(Internal) with the lines at fault.
   std::string compile(const std::string& text, int capability) const;
   bool knows(int capability) const;

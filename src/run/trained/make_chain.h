@@ -13,7 +13,7 @@
 namespace bolt::run {
 
 /// `eagers`: autograd/pieces.h. The others: make_trained.h, which this calls for each piece. Throws
-/// Error(Unsupported) where it cannot be cut there.
+/// Unsupported where it cannot be cut there.
 std::shared_ptr<Chain> make_chain(const RunToTrain& run, const autograd::Cuts& cuts,
                                   const std::vector<size_t>& eagers, lower::OverInputs& over_inputs,
                                   lower::Sizes& sizes, Stages& stages);

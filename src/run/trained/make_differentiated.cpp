@@ -97,8 +97,7 @@ Made cut(const Recorded& r, const record::Tape& tape, const autograd::Cuts& cuts
   if (more.empty()) return and_the_rest_by_eager(r, tape, cuts, over_inputs, sizes, stages);
   try {
     return and_the_rest_by_eager(r, tape, united(cuts, more), over_inputs, sizes, stages);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
+  } catch (const Unsupported&) {
     return and_the_rest_by_eager(r, tape, cuts, over_inputs, sizes, stages);
   }
 }
@@ -111,8 +110,8 @@ Made joined(const Recorded& r, const record::Tape& tape, lower::OverInputs& over
   const autograd::Cuts fewest = autograd::fewest_cuts(tape, r.wanted, own);
   try {
     return cut(r, tape, fewest, over_inputs, sizes, stages);
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported || fewest.inner.empty()) throw;
+  } catch (const Unsupported& error) {
+    if (fewest.inner.empty()) throw;
     log("perf_hints",
         r.name + ": is cut between results that are made of each other, because " + error.what());
     return cut(r, tape, autograd::cuts(tape, r.wanted, own), over_inputs, sizes, stages);

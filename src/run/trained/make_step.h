@@ -16,7 +16,7 @@ namespace bolt::run {
 /// Called once, with the program of the step's tape.
 using StepOf = std::function<std::shared_ptr<Runnable>(std::shared_ptr<Runnable> program)>;
 
-/// The step's tape takes the place of the run's. Throws Error(Unsupported), before it does, for what cannot
+/// The step's tape takes the place of the run's. Throws Unsupported, before it does, for what cannot
 /// be said so.
 StepOf begin_step(Recorded& recorded, const lower::Sizes& sizes);
 

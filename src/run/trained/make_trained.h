@@ -49,7 +49,7 @@ struct FloatDiffers : std::runtime_error {
 
 /// `over_inputs`: of its tape, whose arguments are written over the
 /// region's symbols afterwards; `sizes` are what is left of these, and what the parts rest on. Throws
-/// Error(Unsupported) for what cannot be differentiated ahead of time, and SizeDemand where a number must be
+/// Unsupported for what cannot be differentiated ahead of time, and SizeDemand where a number must be
 /// known that cannot be.
 std::shared_ptr<Trained> make_trained(const RunToTrain& run, lower::OverInputs& over_inputs,
                                       lower::Sizes& sizes, Stages& stages, const PieceOf& piece);

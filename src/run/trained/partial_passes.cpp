@@ -48,9 +48,7 @@ void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_regio
     program.compiled = std::move(made);
   } catch (const SizeDemand&) {
   } catch (const std::exception& error) {
-    const auto* known = dynamic_cast<const Error*>(&error);
-    const bool unsupported = known && known->kind() == ErrorKind::Unsupported;
-    if (!unsupported && knob_bool("TORCHBOLT_STRICT")) throw;
+    if (!dynamic_cast<const Unsupported*>(&error) && knob_bool("TORCHBOLT_STRICT")) throw;
   }
 }
 

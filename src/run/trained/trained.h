@@ -33,7 +33,7 @@ namespace bolt::run {
 
 class Trained final : public Runnable, public std::enable_shared_from_this<Trained> {
  public:
-  /// `tape`, `wanted`: of the run. Throws Error(Unsupported) where a result's history cannot be told.
+  /// `tape`, `wanted`: of the run. Throws Unsupported where a result's history cannot be told.
   Trained(record::Tape tape, std::vector<record::TensorId> wanted, TrainedParts parts,
           std::unordered_map<int, at::Tensor> constants);
 

@@ -56,7 +56,7 @@ inline size_t position(const std::vector<record::TensorId>& ids, record::TensorI
 
 class TrainedLinks {
  public:
-  /// `tape`, `wanted`, `constants`: of the run; they must stay. Throws Error(Unsupported) where a result's
+  /// `tape`, `wanted`, `constants`: of the run; they must stay. Throws Unsupported where a result's
   /// history cannot be told.
   TrainedLinks(const record::Tape& tape, const std::vector<record::TensorId>& wanted,
                const TrainedParts& parts, const std::unordered_map<int, at::Tensor>& constants);

@@ -46,7 +46,7 @@ BOLT_API std::optional<GemmKernel> as_gemm(const ConvKernel& conv);
 BOLT_API bool fits(const Contraction& contraction);
 
 BOLT_API std::string print(const Contraction& contraction);
-/// `m_hint` stands for a symbolic number of rows. Throws Error(Unsupported) for what these kernels cannot do.
+/// `m_hint` stands for a symbolic number of rows. Throws Unsupported for what these kernels cannot do.
 BOLT_API TileSchedule choose_schedule(const Contraction& contraction, const Target& target,
                                       int64_t m_hint = 128);
 BOLT_API int64_t packed_floats(const Contraction& contraction, const TileSchedule& schedule);

@@ -18,7 +18,7 @@
 
 namespace bolt::codegen::cpu::gemm {
 
-/// Throws Error(Unsupported) for what is not done: input that is not channels-last, and padding so wide that
+/// Throws Unsupported for what is not done: input that is not channels-last, and padding so wide that
 /// the edges take too many different tiles.
 void check_depthwise(const ConvKernel& kernel);
 

@@ -260,8 +260,7 @@ std::optional<int64_t> generates(const loops::PlannedContraction& call, const Ta
   if (!c || !worth_it(*c, target)) return std::nullopt;
   try {
     return packed_floats(*c, choose_schedule(*c, target));
-  } catch (const Error& error) {
-    if (error.kind() != ErrorKind::Unsupported) throw;
+  } catch (const Unsupported&) {
     return std::nullopt;
   }
 }

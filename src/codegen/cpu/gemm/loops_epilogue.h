@@ -14,7 +14,7 @@
 // convolution's output). An index whose row dimensions lie densely is a multiple of the row's number; only
 // others are taken apart by division. Vectors run along columns: loads that do not depend on the column are
 // done once and spread, those with a step of one are vector loads, the rest gathers. Reductions and stores
-// that write the same place for every column are not epilogues: Error(Unsupported).
+// that write the same place for every column are not epilogues: Unsupported.
 #pragma once
 
 #include "codegen/cpu/gemm/emit_gemm.h"
