@@ -51,8 +51,8 @@ struct NumberStep {
   NumberOp op;
   int kind = 0;
   PyRef object;
-  Sym size;
-  std::vector<int> args;
+  Sym size = {};
+  std::vector<int> args = {};
   int64_t element = 0;
   Phase phase = Phase::check;  ///< Numbers::add makes it that of the last operand, if that is later
   /// What its value in the recorded run was, int or float: max(2, 0.5) is one, max(0, 0.5) the other. Null:

@@ -58,8 +58,8 @@ class Ending {
   struct Call {
     Node* end = nullptr;
     Value* conv = nullptr;
-    std::vector<Value*> biases;  ///< of each channel
-    Value* other = nullptr;      ///< null: there is none
+    std::vector<Value*> biases = {};  ///< of each channel
+    Value* other = nullptr;           ///< null: there is none
   };
 
   bool is_read_once(const Value* v) const { return uses_[v->id] == 1; }
