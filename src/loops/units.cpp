@@ -80,8 +80,7 @@ void Units::take_apart(int u) {
     made.push_back(unit_of[n->out()->id] = static_cast<int>(parts.size()));
     parts.push_back(part_of(*n, parts[u].piece));
   }
-  // Whoever had to come before the kernel comes before the last of its nodes, and what had to follow it
-  // follows.
+  // Its first node follows what the kernel had to follow, and its last is followed by what had to follow it.
   for (Part& p : parts) std::replace(p.next.begin(), p.next.end(), u, made.front());
   parts[made.back()].next = std::exchange(parts[u].next, {});
   parts[u].alive = false;
