@@ -32,7 +32,7 @@ struct Again {
 std::optional<Again> computed_again(const graph::Value* v, const Lying& lying);
 
 /// Is it less work for `readers` kernels to compute `v` than for one to store it and for them to load it?
-/// `fetched`: bytes that these read for that alone. As long as no kernel is known.
+/// `fetched`: bytes that these read for that alone. Where the kernels are known, their prices say more.
 bool pays_again(const graph::Value* v, const Again& again, size_t readers, double fetched);
 
 }  // namespace bolt::loops

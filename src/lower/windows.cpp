@@ -84,9 +84,7 @@ void Windows::set_sizes(TensorId id, const Syms& shown, int64_t step) {
 void Windows::set_slice(TensorId id, TensorId of, const SliceOfDim& cut, bool drops_dim) {
   Type type;
   type.sizes = states_[of].layout.sizes;
-  std::vector<ViewStep> steps = {
-      {Op::slice,
-       {{"dim", cut.dim}, {"start", Syms{cut.start}}, {"length", Syms{cut.length}}, {"step", cut.step}}}};
+  std::vector<ViewStep> steps = {{Op::slice, graph::slice_attrs(cut.dim, cut.start, cut.length, cut.step)}};
   const auto at = type.sizes.begin() + cut.dim;
   if (drops_dim) {
     type.sizes.erase(at);
