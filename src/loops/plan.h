@@ -124,6 +124,8 @@ struct Plan {
   std::vector<Arena> arenas;      // one a device that has temporaries
   int kernels_before_fusion = 0;  // nodes that would each have been a kernel
   int put_back = 0;               // equal layers that `steps` has and `graph` has not (put_back.h)
+  /// Of a plan that was read back: the text of the graph it was made of, for reports.
+  std::string graph_text;
 };
 
 /// A contraction, and what the planner knows of its operands.

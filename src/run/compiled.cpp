@@ -123,7 +123,7 @@ void Compiled::prepare(const std::vector<at::Tensor>& inputs) {
 }
 
 Runnable::Texts Compiled::texts() const {
-  std::string text = graph::print(*p_.plan.graph);
+  std::string text = p_.plan.graph_text.empty() ? graph::print(*p_.plan.graph) : p_.plan.graph_text;
   if (p_.plan.put_back > 0)
     text = "# layers repeat: " + std::to_string(p_.plan.put_back) +
            " more of them are run than stand here\n" + text;

@@ -5,11 +5,11 @@
 #include <atomic>
 #include <map>
 
-#include "loops/from_graph.h"
 #include "record/copy.h"
 #include "run/choose_schedules.h"
 #include "run/choose_ways.h"
 #include "run/eager_trial.h"
+#include "run/kept_plans.h"
 #include "run/plan_options.h"
 #include "support/dump.h"
 #include "support/log.h"
@@ -104,9 +104,9 @@ std::shared_ptr<Compiled> made(lower::Lowered lowered, record::Tape& tape,
                                std::vector<record::TensorId>& wanted, SymbolTable symbols,
                                const std::string& name, const loops::PlanOptions& options, Stages& stages,
                                const KeptOutputs& kept, bool at_once) {
-  auto same_call = [&](int64_t a, int64_t b) { return lowered.calls[a] == lowered.calls[b]; };
   for (int output : kept.parts) lowered.graph->outputs[output].may_be_part = true;
-  loops::Plan plan = loops::from_graph(std::move(lowered.graph), same_call, options, stages, kept.free);
+  loops::Plan plan = planned(std::move(lowered.graph), lowered.calls, options, stages, kept.free,
+                             symbols.empty() && !options.tuned);
   check_sizes(plan);
   std::vector<std::string> choices;
   if (options.measuring) choices = choose_ways(plan, *options.measuring, name, options.tuned);

@@ -35,7 +35,7 @@ const std::vector<LogName>& log_names() {
       {"output_code", "inductor", "the LLVM IR of the kernels"},
       {"kernel_code", "output_code", "another name of output_code", true},
       {"perf_hints", "all", "what keeps a region from being fast: replays, calls of single operators"},
-      {"cache", "inductor", "whether machine code came from the disk cache"},
+      {"cache", "inductor", "what came from the disk cache: machine code, plans"},
       {"caching", "cache", "another name of cache", true},
       {"cudagraphs", "all", "recordings of CUDA graphs, and why there is none"},
   };

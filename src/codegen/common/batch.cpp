@@ -1,7 +1,6 @@
 // codegen/common/batch.cpp
 #include "codegen/common/batch.h"
 
-#include <link.h>
 #include <pthread.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <optional>
 
 #include "cache/disk_cache.h"
+#include "cache/identity.h"
 #include "cache/remote_cache.h"
 #include "support/error.h"
 #include "support/knobs.h"
@@ -119,29 +119,9 @@ class Registry {
   std::map<std::string, Known> known_;
 };
 
-/// Names this very library: the linker's build id, found in its ELF notes.
+/// Names this very library.
 std::string build_id() {
-  static const std::string id = [] {
-    std::string text = BOLT_VERSION;
-    auto visit = [](dl_phdr_info* info, size_t, void* out) {
-      const auto here = reinterpret_cast<uintptr_t>(&build_id);
-      bool ours = false;
-      for (int i = 0; i < info->dlpi_phnum; ++i) {
-        const auto& h = info->dlpi_phdr[i];
-        const uintptr_t begin = info->dlpi_addr + h.p_vaddr;
-        ours |= h.p_type == PT_LOAD && here >= begin && here < begin + h.p_memsz;
-      }
-      for (int i = 0; ours && i < info->dlpi_phnum; ++i) {
-        const auto& h = info->dlpi_phdr[i];
-        if (h.p_type != PT_NOTE) continue;
-        const char* notes = reinterpret_cast<const char*>(info->dlpi_addr + h.p_vaddr);
-        static_cast<std::string*>(out)->append(" ").append(cache::hash128({notes, h.p_memsz}).hex());
-      }
-      return ours ? 1 : 0;
-    };
-    dl_iterate_phdr(visit, &text);
-    return text;
-  }();
+  static const std::string id = cache::identity_of(reinterpret_cast<const void*>(&build_id));
   return id;
 }
 
