@@ -93,7 +93,7 @@ bool Call::is_data(const Arg& a) {
 }
 c10::Scalar Call::scalar(std::string_view name) const {
   const Arg& a = required(name);
-  if (is_data(a)) throw_unsupported(this->name(), " of a number that item() gave");
+  if (is_data(a)) throw DataDemand(detail::concat(this->name(), " of a number that item() gave"));
   if (a.syms.empty()) return a.value.toScalar();
   if (a.value.isDouble()) return std::bit_cast<double>(known(a));
   return known(a);
@@ -208,7 +208,8 @@ Value* Call::number_value(std::string_view name, DType t) const {
   const Arg& a = required(name);
   const bool may_overflow = is_int(t) && dtype_bytes(t) < 8;  // then eager raises
   if (is_data(a)) {
-    if (may_overflow) throw_unsupported(this->name(), " of a number that item() gave, as ", dtype_name(t));
+    if (may_overflow)
+      throw DataDemand(detail::concat(this->name(), " of a number that item() gave, as ", dtype_name(t)));
     Value* v = reshape(values_[index_of(name)][0], {});
     return cast(cast(v, a.value.isDouble() ? DType::F64 : DType::I64), t);
   }

@@ -58,6 +58,10 @@ struct RowsByName {
 
 /// Of a batch_norm, and the running statistics that it writes.
 std::vector<Value*> native_batch_norm(Call& c);
+/// As formulas, whose epsilon may differ between calls.
+std::vector<Value*> native_layer_norm(Call& c);
+std::vector<Value*> native_rms_norm(Call& c);
+std::vector<Value*> native_group_norm(Call& c);
 /// Of a pad that continues what is inside: `aten::pad` by its mode.
 std::vector<Value*> bordered_pad(Call& c);
 /// x[:, i, j] with whole numbers for dimensions side by side: these as one dimension `dim`, in which i * size

@@ -45,6 +45,12 @@ struct ViewStep {
   std::function<Value*(const Make& make, Value* before, Value* v)> inverse = nullptr;
 };
 
+/// A row must know a number that was taken out of a tensor. A call of ATen reads it there.
+class DataDemand : public Unsupported {
+ public:
+  using Unsupported::Unsupported;
+};
+
 /// One operator call being lowered.
 class Call {
  public:

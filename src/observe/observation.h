@@ -93,7 +93,8 @@ class RecorderHooks {
   }
   /// A call of torch's `function` begins that is lent numbers.
   virtual void begin_lent_call(const std::string&) {}
-  /// The call is over. Gives the symbols that its operator was given as floats, not as numbers of any kind.
+  /// The call is over. Gives the symbols that its operator was given as floats, not as numbers of any kind,
+  /// and may decide by.
   virtual std::vector<Sym> end_lent_call() { return {}; }
   /// Is there any number that differs between calls?
   virtual bool follows_numbers() { return false; }

@@ -28,7 +28,7 @@ class ParsedFloats {
  public:
   /// A call of torch's `function` begins that is lent numbers.
   void begin(std::string function);
-  /// The call is over. Gives the symbols that its operator was given.
+  /// The call is over. Gives the symbols that its operator was given and may decide by.
   std::vector<Sym> end();
   /// In `file`, torch asks what `symbol` is. False: it is not the parser, or in no such call.
   static bool asked(std::string_view file, Sym symbol, double value, const std::shared_ptr<SizeNotes>& notes);

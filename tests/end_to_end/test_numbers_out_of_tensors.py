@@ -64,6 +64,55 @@ def test_given_to_operators():
     check(fn, FLOATS, 1)
 
 
+NUMBERS_OF_OPERATORS = {  # steps that are calls of ATen, which reads the number itself
+    "F.layer_norm(x, (4,), x[0] + 1, x[1], eps=n)": 0,
+    "F.rms_norm(x, (4,), x[0] + 1, eps=n)": 0,
+    "F.group_norm(x.view(2, 2, 6), 2, eps=n)": 0,
+    "F.batch_norm(x, x.mean(0), x.var(0), x[0], x[1], eps=n)": 0,
+    "F.batch_norm(x, None, None, x[0], x[1], training=True, eps=n)": 0,
+    "F.batch_norm(x, mean := x.mean(0), var := x.var(0), training=True, momentum=n), mean, var": 0,
+    "F.instance_norm(x.view(1, 2, 12), eps=n)": 1,
+    "F.scaled_dot_product_attention(x[None], x[None], x[None], scale=n)": 0,
+    "F.leaky_relu(x, n)": 0,
+    "F.elu(x, n)": 0,
+    "F.softplus(x, n)": 0,
+    "F.hardtanh(x, -n, n)": 0,
+    "torch.addmm(x, x, x[:4], beta=n, alpha=-n)": 1,
+    "x.norm(p=n + 1)": 1,
+    "F.pairwise_distance(x, x + 1, eps=n)": 1,
+    "F.margin_ranking_loss(x, x + 1, x.sign(), margin=n)": 1,
+    "F.pad(x, (1, 2), value=n)": 1,
+}
+
+
+@pytest.mark.parametrize("text", NUMBERS_OF_OPERATORS)
+def test_operators_read_their_numbers(text):
+    body = eval(f"lambda x, n: ({text})", {"torch": torch, "F": F})
+
+    def fn(x):
+        return body(x * 1.5, x.abs().max().item() / 8)
+
+    torch.manual_seed(0)
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        x = torch.randn(6, 4)
+        torch.testing.assert_close(compiled(x), fn(x))
+        exact, got = fn(x.double()), compiled(x)
+        torch.testing.assert_close(got, exact, check_dtype=False, rtol=1e-5, atol=1e-5)
+    stats = torchbolt.stats()
+    assert (stats["recordings"], stats["eager_fallbacks"], stats["region_ends"]) == (1, 0, 0)
+    seen = torchbolt.explain(fn)(x)
+    assert str(seen).count("extern aten") == NUMBERS_OF_OPERATORS[text]
+
+
+def test_what_decides_what_is_made_still_ends_the_region():
+    check(lambda x: F.dropout(x, 0.0 * x.sum().item()) + 1, FLOATS, 2, 1)
+    # Gradients that rest on data are eager's, for all of a region.
+    w = torch.ones(3, requires_grad=True)
+    check(lambda x: (F.layer_norm(x * w, (3,), eps=x.abs().max().item()) + 1).detach(), FLOATS, 2, 1)
+
+
 def test_computed_and_given_to_operators():
     def fn(x, rate=0.1):
         top = x.abs().max().item()

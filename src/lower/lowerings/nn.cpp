@@ -176,7 +176,12 @@ std::vector<Value*> sdpa(Call& c) {
   const size_t heads = q->type.sizes.size() - 3;
   if (grouped && k->type.sizes[heads] != v->type.sizes[heads]) return {};  // ATen has groups of either kind
   Attrs attrs{{"causal", c.flag("is_causal")}, {"enable_gqa", grouped}};
-  if (c.has("scale")) attrs["scale"] = c.number("scale");
+  if (c.is_symbolic("scale") && !is_half(q->type.dtype)) {
+    operands[0] = c.times(q, "scale");
+    attrs["scale"] = 1.0;
+  } else if (c.has("scale")) {
+    attrs["scale"] = c.number("scale");
+  }
   return {c.make(Op::sdpa, operands, std::move(attrs))};
 }
 
@@ -215,6 +220,7 @@ bool same_dtypes(const std::vector<Value*>& vs) {
 }
 
 std::vector<Value*> layer_norm(Call& c) {
+  if (c.is_symbolic("eps")) return native_layer_norm(c);
   std::vector<Value*> operands{c.tensor("input")};
   Attrs attrs{{"normalized_rank", static_cast<int64_t>(c.integers("normalized_shape").size())},
               {"eps", c.number("eps")}};
@@ -225,6 +231,7 @@ std::vector<Value*> layer_norm(Call& c) {
 /// Computed in the type of whichever is wider, the input or the weight, and given in the input's: models
 /// under autocast have half inputs and whole weights.
 std::vector<Value*> rms_norm(Call& c) {
+  if (c.is_symbolic("eps")) return native_rms_norm(c);
   Value* x = c.tensor("input");
   if (!floating(x)) return {};
   const DType given = x->type.dtype;
@@ -242,6 +249,7 @@ std::vector<Value*> rms_norm(Call& c) {
   return {c.cast(y, given)};
 }
 std::vector<Value*> group_norm(Call& c) {
+  if (c.is_symbolic("eps")) return native_group_norm(c);
   std::vector<Value*> operands{c.tensor("input")};
   Attrs attrs{{"groups", c.integer("num_groups")}, {"eps", c.number("eps")}};
   add_affine(c, operands, attrs);
@@ -258,7 +266,7 @@ std::vector<Value*> by_running_statistics(Call& c) {
   return {c.make(Op::batch_norm, operands, std::move(attrs))};
 }
 std::vector<Value*> batch_norm(Call& c) {
-  return c.flag("training") ? native_batch_norm(c) : by_running_statistics(c);
+  return c.flag("training") || c.is_symbolic("eps") ? native_batch_norm(c) : by_running_statistics(c);
 }
 
 // Each channel of each image by itself: groups of one channel. Where running statistics are

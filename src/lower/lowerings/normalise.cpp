@@ -29,7 +29,7 @@ Sym elements(const Term& x, const Syms& over) {
   return n;
 }
 
-Moments moments(Term x, const Syms& over, double eps) {
+Moments moments(Term x, const Syms& over, Term eps) {
   Term mean = x.mean(over), centred = x - mean, squares = centred * centred;
   Term rstd = (squares.mean(over) + eps).apply(Op::rsqrt);
   return {mean, rstd, centred * rstd, squares};
@@ -42,6 +42,13 @@ Term scaled(Call& c, const Formula& f, Term x, const Syms& shape) {
 Term affine(Call& c, const Formula& f, Term normal, const Syms& shape) {
   Term y = scaled(c, f, normal, shape);
   return c.has("bias") ? y + f("bias").reshaped(shape) : y;
+}
+
+/// As many of these as the call gives: what users call gives no statistics.
+Results given(Call& c, const Formula& f, const std::vector<Term>& all) {
+  Results out;
+  for (int i = 0; i < c.result_count(); ++i) out.push_back(f.result(all[static_cast<size_t>(i)], i));
+  return out;
 }
 
 /// The three gradients, of which only the wanted ones are made. `shape`: of the parameters beside x.
@@ -84,15 +91,19 @@ int64_t first_normal(Call& c, const Term& x) {
 }
 Syms normal_shape(const Term& x, int64_t first) { return {x.sizes().begin() + first, x.sizes().end()}; }
 
+}  // namespace
+
 Results native_layer_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
-  if (any_empty(x)) return {};
+  if (!f.is_real() || any_empty(x)) return {};
   const int64_t first = first_normal(c, x);
-  Moments m = moments(x, dims_between(first, x.rank()), c.number("eps"));
+  Moments m = moments(x, dims_between(first, x.rank()), f("eps"));
   Term y = affine(c, f, m.normal, normal_shape(x, first));
-  return {f.result(y), f.result(m.mean, 1), f.result(m.rstd, 2)};
+  return given(c, f, {y, m.mean, m.rstd});
 }
+
+namespace {
 
 Results layer_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
@@ -111,15 +122,19 @@ Results layer_norm_backward(Call& c) {
   return all.all(all.of_input());
 }
 
+}  // namespace
+
 Results native_rms_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
-  if (any_empty(x)) return {};
+  if (!f.is_real() || any_empty(x)) return {};
   const int64_t first = first_normal(c, x);
-  const double eps = c.has("eps") ? c.number("eps") : rms_norm_epsilon(c.tensor("input")->type.dtype);
+  const Term eps = c.has("eps") ? f("eps") : f.number(rms_norm_epsilon(c.tensor("input")->type.dtype));
   Term rstd = ((x * x).mean(dims_between(first, x.rank())) + eps).apply(Op::rsqrt);
-  return {f.result(scaled(c, f, x * rstd, normal_shape(x, first))), f.result(rstd, 1)};
+  return given(c, f, {scaled(c, f, x * rstd, normal_shape(x, first)), rstd});
 }
+
+namespace {
 
 Results rms_norm_backward(Call& c) {
   Formula f(c, compute_type(c.tensor("input")->type.dtype));
@@ -152,17 +167,22 @@ Syms group_shape(const Syms& split) {
   return shape;
 }
 
+}  // namespace
+
 Results native_group_norm(Call& c) {
   Formula f(c);
   Term x = f("input");
-  if (any_empty(x) || x.rank() < 2 || !fills_vectors(c, "input", c.integer("group"))) return {};
-  const Syms split = in_groups(x, c.integer("group")), kept{split[0], split[1]};
+  const int64_t groups = c.integer(c.has("group") ? "group" : "num_groups");
+  if (!f.is_real() || any_empty(x) || x.rank() < 2 || !fills_vectors(c, "input", groups)) return {};
+  const Syms split = in_groups(x, groups), kept{split[0], split[1]};
   Term apart = x.reshaped(split);
-  Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), c.number("eps"));
+  Moments m = moments(apart, dims_between(2, static_cast<int64_t>(split.size())), f("eps"));
   // Written the other way round, as in batch_norm_in_training.
   Term y = affine(c, f, (m.mean - apart) * -m.rstd, group_shape(split)).reshaped(x.sizes());
-  return {f.result(y), f.result(m.mean.reshaped(kept), 1), f.result(m.rstd.reshaped(kept), 2)};
+  return given(c, f, {y, m.mean.reshaped(kept), m.rstd.reshaped(kept)});
 }
+
+namespace {
 
 /// The first result of the above, as it was computed (autograd/normalise_again.h).
 Results normalise_groups_again(Call& c) {
@@ -236,8 +256,9 @@ Syms channel_shape(const Term& x) {
 /// What a running statistic becomes: momentum * now + (1 - momentum) * running.
 Value* moved(Call& c, const Formula& f, const char* running, Term now) {
   if (!c.has(running)) return nullptr;
-  const double momentum = c.number("momentum");
-  Term next = now.reshaped(c.sizes(running)) * momentum + f(running) * (1 - momentum);
+  const Term momentum = f("momentum");
+  const Term rest = c.is_symbolic("momentum") ? 1 - momentum : f.number(1 - c.number("momentum"));
+  Term next = now.reshaped(c.sizes(running)) * momentum + f(running) * rest;
   return next.as(c.tensor(running)->type.dtype).value;
 }
 
@@ -249,13 +270,10 @@ bool in_training(Call& c) {
 /// With the statistics of the batch; the running ones follow, as what the call writes.
 Results batch_norm_in_training(Call& c, const Formula& f, Term x) {
   const Syms over = dims_except(1, x.rank()), channels{x.sizes()[1]};
-  Moments m = moments(x, over, c.number("eps"));
+  Moments m = moments(x, over, f("eps"));
   // Not m.normal: the differences would be stored for both passes. The other way round each computes its own.
-  Results out{f.result(affine(c, f, (m.mean - x) * -m.rstd, channel_shape(x)))};
-  if (c.result_count() > 1) {
-    out.push_back(f.result(m.mean.reshaped(channels), 1));
-    out.push_back(f.result(m.rstd.reshaped(channels), 2));
-  }
+  const Term y = affine(c, f, (m.mean - x) * -m.rstd, channel_shape(x));
+  Results out = given(c, f, {y, m.mean.reshaped(channels), m.rstd.reshaped(channels)});
   if (!c.writes()) return out;
   Term unbiased = m.squares.sum(over) / (f.count(elements(x, over)) - 1);
   out.push_back(moved(c, f, "running_mean", m.mean));
@@ -275,12 +293,11 @@ Results normalise_again(Call& c) {
 
 /// The CPU keeps no statistics then, CUDA those that it was given.
 Results batch_norm_in_evaluation(Call& c, const Formula& f, Term x) {
-  const bool kept = c.result_rank(1) == 1 && c.result_size(1, 0) != 0;
+  const bool kept = c.result_count() > 1 && c.result_rank(1) == 1 && c.result_size(1, 0) != 0;
   const Syms shape = channel_shape(x);
-  Term mean = f("running_mean"), rstd = (f("running_var") + c.number("eps")).apply(Op::rsqrt);
+  Term mean = f("running_mean"), rstd = (f("running_var") + f("eps")).apply(Op::rsqrt);
   Term normal = (x - mean.reshaped(shape)) * rstd.reshaped(shape), none = f.full(0, {Sym(0)});
-  Results out{f.result(affine(c, f, normal, shape)), f.result(kept ? mean : none, 1),
-              f.result(kept ? rstd : none, 2)};
+  Results out = given(c, f, {affine(c, f, normal, shape), kept ? mean : none, kept ? rstd : none});
   if (c.writes()) out.insert(out.end(), {nullptr, nullptr});
   return out;
 }
@@ -293,7 +310,7 @@ Results batch_norm_backward(Call& c) {
   if (!c.has(train ? "save_mean" : "running_mean")) return {};
   const Syms shape = channel_shape(x), over = dims_except(1, x.rank());
   Term mean = f(train ? "save_mean" : "running_mean").reshaped(shape);
-  Term rstd = train ? f("save_invstd") : (f("running_var") + c.number("eps")).apply(Op::rsqrt);
+  Term rstd = train ? f("save_invstd") : (f("running_var") + f("eps")).apply(Op::rsqrt);
   rstd = rstd.reshaped(shape);
   Gradients all{c, f, g, x, mean, rstd, over, over, shape};
   Term slope = scaled(c, f, rstd, shape);

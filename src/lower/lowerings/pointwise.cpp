@@ -7,6 +7,7 @@
 #include "graph/device_facts.h"
 #include "graph/pointwise.h"
 #include "lower/families.h"
+#include "lower/formula.h"
 #include "record/convert.h"
 #include "support/text.h"
 
@@ -255,6 +256,10 @@ std::vector<Value*> gelu(Call& c) {
   return {c.make(Op::gelu, {c.tensor("self")}, {{"approximate", c.text("approximate")}})};
 }
 std::vector<Value*> hardtanh(Call& c) {
+  if (c.is_symbolic("min_val") || c.is_symbolic("max_val")) {
+    const Formula f(c);
+    return f.only(f("self").with(Op::maximum, f("min_val")).with(Op::minimum, f("max_val")));
+  }
   return {
       c.make(Op::hardtanh, {c.tensor("self")}, {{"min", c.number("min_val")}, {"max", c.number("max_val")}})};
 }
@@ -262,15 +267,31 @@ std::vector<Value*> relu6(Call& c) {
   return {c.make(Op::hardtanh, {c.tensor("self")}, {{"min", 0.0}, {"max", 6.0}})};
 }
 std::vector<Value*> leaky_relu(Call& c) {
+  if (c.is_symbolic("negative_slope")) {
+    const Formula f(c);
+    const Term x = f("self");
+    return f.only(where(x > 0, x, x * f("negative_slope")));
+  }
   return {c.make(Op::leaky_relu, {c.tensor("self")}, {{"slope", c.number("negative_slope")}})};
 }
 std::vector<Value*> elu(Call& c) {
+  if (c.is_symbolic("alpha")) {
+    const Formula f(c);
+    const Term x = f("self");
+    return f.only(
+        where(x > 0, x * f("scale"), (x * f("input_scale")).apply(Op::expm1) * (f("alpha") * f("scale"))));
+  }
   return {c.make(Op::elu, {c.tensor("self")},
                  {{"alpha", c.number("alpha")},
                   {"scale", c.has("scale") ? c.number("scale") : 1.0},
                   {"input_scale", c.has("input_scale") ? c.number("input_scale") : 1.0}})};
 }
 std::vector<Value*> softplus(Call& c) {
+  if (c.is_symbolic("beta") || c.is_symbolic("threshold")) {
+    const Formula f(c);
+    const Term x = f("self"), scaled = x * f("beta");
+    return f.only(where(scaled > f("threshold"), x, log1p(exp(scaled)) / f("beta")));
+  }
   return {c.make(Op::softplus, {c.tensor("self")},
                  {{"beta", c.number("beta")}, {"threshold", c.number("threshold")}})};
 }
