@@ -35,6 +35,7 @@ constexpr FactByNames kRows[] = {
      "aten::repeat_interleave.Tensor_out aten::repeat_interleave.self_Tensor aten::linalg_lstsq.out "
      "aten::_pack_padded_sequence",
      true},
+    {&OperatorFacts::is_sized_by_numbers, "aten::arange aten::range"},
     {&OperatorFacts::finds_rank, "aten::linalg_lstsq.", true},
     {&OperatorFacts::finds_sizes,
      "aten::nonzero. aten::nonzero_numpy. aten::argwhere. aten::where. aten::masked_select. "

@@ -12,10 +12,11 @@ namespace bolt::record {
 
 struct OperatorFacts {
   size_t arguments = 0, returns = 0;  ///< how many its schema has
-  bool ends_region = false;     ///< hands data to Python, sizes made of data, or gives a tensor other memory
-  bool finds_sizes = false;     ///< gives sizes made of data, which a region can go on with
-  bool finds_several = false;   ///< of these: each result has such a size of its own
-  bool finds_places = false;    ///< of these: where a mask is not 0, or what lies there
+  bool ends_region = false;    ///< hands data to Python, sizes made of data, or gives a tensor other memory
+  bool finds_sizes = false;    ///< gives sizes made of data, which a region can go on with
+  bool finds_several = false;  ///< of these: each result has such a size of its own
+  bool finds_places = false;   ///< of these: where a mask is not 0, or what lies there
+  bool is_sized_by_numbers = false;  ///< by scalars, which others only compute with
   bool finds_rank = false;      ///< gives residuals where what it found to be the rank is full, else none
   bool keeps_sizes = false;     ///< its result is as large as its first argument, whatever else it is given
   bool selects = false;         ///< index: hands out such sizes where a mask is among the indices

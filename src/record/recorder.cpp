@@ -263,12 +263,24 @@ void Recorder::escape_from(const c10::OperatorHandle& op, const char* how, const
   escaped_raises_ = true;
 }
 
+/// A number out of a tensor is taken for what it is, which ends the region.
+void Recorder::ask_data(const c10::IValue& v) {
+  if (v.isSymFloat() && data.contains(take_apart(v.toSymFloat()).symbol))
+    v.toSymFloat().guard_float(__FILE__, __LINE__);
+  else if (v.isSymInt() && data.contains(take_apart(v.toSymInt()).size))
+    v.toSymInt().guard_int(__FILE__, __LINE__);
+  else
+    return;
+  news_ = true;
+}
+
 /// Out of the arguments, which are numbers then. One list for each.
 Recorder::Symbols Recorder::take_all_symbols(const c10::OperatorHandle& op, const OperatorFacts& facts,
                                              torch::jit::Stack& stack) {
   Symbols symbols;
   const size_t first = first_argument(facts, stack);
   for (size_t i = first; i < stack.size(); ++i) {
+    if (facts.is_sized_by_numbers) ask_data(stack[i]);
     symbols.push_back(take_symbols(stack[i]));
     const bool is_scalar = op.schema().arguments()[i - first].type()->kind() == c10::TypeKind::NumberType;
     for (Sym s : symbols.back())  // a size, or a place, must be known

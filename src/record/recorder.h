@@ -171,6 +171,7 @@ class Recorder {
   bool meets_other_kind(const c10::OperatorHandle& op, const OperatorFacts& facts,
                         const torch::jit::Stack& stack);
   [[gnu::cold]] void escape_from(const c10::OperatorHandle& op, const char* how, const char* kind);
+  void ask_data(const c10::IValue& v);
   Symbols take_all_symbols(const c10::OperatorHandle& op, const OperatorFacts& facts,
                            torch::jit::Stack& stack);
   void add_entry(const c10::OperatorHandle& op, const OperatorFacts& facts, c10::DispatchKeySet keys,

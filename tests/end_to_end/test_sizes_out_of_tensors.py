@@ -209,3 +209,25 @@ def test_computed_in_many_ways():
 
     stats = results(fn, (3, 5, 7, 2, 9, 1, 4), fullgraph=True)
     assert (stats["regions"], stats["eager_fallbacks"]) == (1, 0)
+
+
+COUNTED = {
+    "torch.arange(t)": 1,
+    "torch.arange(1, t + 2, 2)": 1,
+    "torch.arange(t, device=x.device)[None] < t": 1,
+    "torch.arange(0.0, t.float().item() / 2, 0.25)": 1,
+    "torch.arange(0, 12, t.float().item())": 1,
+    "torch.range(0, t)": 1,
+    "torch.linspace(0, t, 4)": 0,
+    "torch.full((3,), t)": 0,
+}
+
+
+@pytest.mark.parametrize("text", COUNTED)
+@pytest.mark.filterwarnings("ignore:torch.range is deprecated")
+def test_what_is_as_long_as_a_tensor_says(text):
+    """A number that decides how much is made is none that is only computed with."""
+    body = eval(f"lambda x, t: {text}", {"torch": torch})
+    stats = results(lambda x, t: (x.sin(), body(x, t) + 1), [3, 5, 3, 7, 2])
+    ends = torchbolt.explain(lambda x, t: (x.sin(), body(x, t) + 1))(X, torch.tensor(3)).graph_break_count
+    assert (stats["eager_fallbacks"], ends) == (0, COUNTED[text])
