@@ -96,15 +96,26 @@ class Making {
 
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
-    options.before = [&](size_t i, const torch::jit::Stack&) {
+    options.keeps_numbers_of_tensors = true;
+    options.before = [&](size_t i, const torch::jit::Stack& stack) {
       at_ = i;
       first_numbers_.push_back(at::sequence_number::peek());
       writer_.begin(i);
+      for (size_t a = 0; a < stack.size(); ++a)
+        if (const record::Arg& arg = run_.entries[i].args[a];
+            is_operand_that_differs(arg) && !arg.tensors.empty())
+          writer_.follow_number(stack[a].toTensor(), arg);
     };
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
-      if (rows_.takes(i)) return writer_.go_on_at(run_.entries[i].loc), rows_.call(i, stack), true;
-      if (computes_by_itself(run_.entries[i], stack)) return writer_.call(run_.entries[i].op, stack), true;
-      return writer_.call_by_formula(run_.entries[i], stack);
+      const record::Entry& entry = run_.entries[i];
+      if (takes_number_of_tensor(entry)) {
+        if (entry.grad_mode && std::ranges::any_of(stack, holds_followed))
+          writer_.refuse("gradients that rest on a number out of a tensor");
+        return writer_.call(entry.op, stack), true;
+      }
+      if (rows_.takes(i)) return writer_.go_on_at(entry.loc), rows_.call(i, stack), true;
+      if (computes_by_itself(entry, stack)) return writer_.call(entry.op, stack), true;
+      return writer_.call_by_formula(entry, stack);
     };
     options.after = [&](size_t i, const torch::jit::Stack& results) {
       at_.reset();
@@ -122,6 +133,13 @@ class Making {
                                                   "aten::nanquantile"};
     if (std::ranges::find(kNames, entry.op.operator_name().name) == std::end(kNames)) return false;
     return !entry.grad_mode || !stack[0].toTensor().requires_grad();
+  }
+
+  /// As an argument that is no operand.
+  static bool takes_number_of_tensor(const record::Entry& entry) {
+    return std::ranges::any_of(entry.args, [](const record::Arg& arg) {
+      return arg.kind == record::Arg::Kind::Value && !arg.tensors.empty();
+    });
   }
 
   bool is_own(size_t input) const { return own_.contains(static_cast<int>(input)); }

@@ -192,22 +192,11 @@ class StepMaking {
     return any || shows_what_is_given_a_history(entry);
   }
 
-  /// Such a number ATen's formulas hand on as they do a tensor.
-  static bool is_operand_that_differs(const Arg& arg) {
-    return arg.kind == Arg::Kind::WrappedNumber && record::differs_between_calls(arg);
-  }
-
   /// What a function of the user's gives and keeps (`x.view_as(x)`, of a gradient that is reversed) was made
   /// without gradients, and its node is all the history that it has.
   static bool is_given_a_history(const Entry& entry, size_t argument) {
     const bool is_function = entry.op.operator_name().name == "torchbolt::function";
     return is_function && (argument == 2 || argument == 3);
-  }
-
-  static bool holds_followed(const c10::IValue& v) {
-    if (v.isTensor()) return v.toTensor().defined() && v.toTensor().requires_grad();
-    if (!v.isTensorList() && !v.isOptionalTensorList()) return false;
-    return std::ranges::any_of(v.toListRef(), holds_followed);
   }
 
   /// A view of a parameter says that it requires a gradient, also where none is followed.

@@ -219,6 +219,11 @@ TensorId Writer::id_of(const at::Tensor& t) {
   return id_of(at::scalar_tensor(number, at::TensorOptions(t.scalar_type()).device(device::kHost)));
 }
 
+bool holds_followed(const c10::IValue& v) {
+  if (v.isTensor()) return v.toTensor().defined() && v.toTensor().requires_grad();
+  return (v.isTensorList() || v.isOptionalTensorList()) && std::ranges::any_of(v.toListRef(), holds_followed);
+}
+
 // --- The run's entries ------------------------------------------------------------------------------------
 
 void Writer::begin(size_t index) {
@@ -339,7 +344,12 @@ Entry Writer::take_arguments(const c10::OperatorHandle& op, const Stack& argumen
   Entry entry{op, &facts, joint_.tape.args->take(facts.arguments), {}};
   entry.grad_mode = false;
   entry.loc = loc_;
-  for (size_t i = 0; i < arguments.size(); ++i) take(arguments[i], entry.args[i]);
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    take(arguments[i], entry.args[i]);
+    // A number out of a tensor that is no operand.
+    if (entry_ && op == entry_->op && entry.args[i].kind == Arg::Kind::Value)
+      entry.args[i].tensors = entry_->args[i].tensors;
+  }
   return entry;
 }
 

@@ -21,6 +21,13 @@
 
 namespace bolt::autograd {
 
+/// A number that differs between calls, which ATen's formulas hand on as they do a tensor.
+inline bool is_operand_that_differs(const record::Arg& arg) {
+  return arg.kind == record::Arg::Kind::WrappedNumber && record::differs_between_calls(arg);
+}
+/// Does autograd follow any tensor of it?
+bool holds_followed(const c10::IValue& v);
+
 class Writer final : public Listener {
  public:
   Writer(const record::Tape& run, Joint& joint, Trial* trial);

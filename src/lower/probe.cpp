@@ -84,10 +84,8 @@ class Prober {
   /// Only ATen's own, of which nothing but the result is seen.
   bool can_be_tried() const {
     if (!record::is_atens(call_.entry.op)) return false;
-    for (const Arg& a : call_.entry.args) {
+    for (const Arg& a : call_.entry.args)
       if (a.value.isGenerator()) return false;
-      if (a.kind == Arg::Kind::Value && !a.tensors.empty()) return false;  // a number out of a tensor
-    }
     for (const record::TensorInfo& t : call_.tape.tensors)
       if (!t.plain) return false;
     return true;

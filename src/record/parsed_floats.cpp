@@ -12,7 +12,7 @@ namespace {
 thread_local ParsedFloats* parsing = nullptr;
 
 /// ATen computes with these and never asks whether they are 0 or 1, which of dropout's p decides what is
-/// made. Gradients that rest on data are eager's, for all of a region: that is ended there.
+/// made.
 bool decides(const std::string& argument) {
   return argument != "eps" && argument != "momentum" && argument != "scale" && argument != "margin" &&
          argument != "value";
@@ -54,9 +54,6 @@ void ParsedFloats::give(const c10::OperatorHandle& op, const OperatorFacts& fact
   if (asked_.empty()) return;
   if (op.operator_name().name != "aten::" + function_) return give_up();
   const size_t first = first_argument(facts, stack);
-  bool differentiated = false;
-  for (size_t i = first; i < stack.size() && c10::GradMode::is_enabled(); ++i)
-    differentiated |= stack[i].isTensor() && stack[i].toTensor().requires_grad();
   auto bits = [](double value) { return std::bit_cast<int64_t>(value); };
   for (size_t k = asked_.size(); k-- > 0;) {
     const Asked& asked = asked_[k];
@@ -73,7 +70,7 @@ void ParsedFloats::give(const c10::OperatorHandle& op, const OperatorFacts& fact
     for (const Asked& other : asked_)
       if (alike(other) && other.symbol != first.symbol)
         first.notes->add(other.symbol, Relation::eq, first.symbol);
-    bool may_decide = differentiated;
+    bool may_decide = false;
     for (size_t i : places) {
       symbols[i] = {first.symbol};
       may_decide |= decides(op.schema().arguments()[i].name());
