@@ -460,7 +460,7 @@ bool takes_number(const CFunction& row, size_t at) {
 bool takes_sizes(const Native& native, size_t at) {
   static constexpr std::string_view kMethods[] = {
       "view", "reshape", "expand", "repeat", "as_strided", "new_ones", "new_zeros", "new_empty", "tile"};
-  static constexpr std::string_view kMakers[] = {"zeros", "ones", "empty", "rand", "randn"};
+  static constexpr std::string_view kMakers[] = {"zeros", "ones", "empty", "rand", "randn", "arange"};
   auto is_among = [&](std::span<const std::string_view> names) {
     return std::ranges::find(names, native.row->method) != names.end();
   };
