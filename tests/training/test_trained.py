@@ -102,6 +102,21 @@ def test_passes_come_again_where_nothing_is_saved(run):
     check()
 
 
+def test_gradients_to_differentiate_come_again_beside_a_result_that_is_used_up():
+    """What is made of the tangents alone needs no inputs any more."""
+    fast, check = compiled_whole(lambda x: (x + 1, x.sin()))
+    x = leaf(4, 6)
+    for _ in range(4):
+        plain, used_up = fast(x)
+        torch.autograd.grad([plain.sum(), used_up.sum()], x)
+        (again,) = torch.autograd.grad(plain.sum(), x, create_graph=True)
+        torch.testing.assert_close(again, torch.ones_like(x))
+        assert not again.requires_grad
+        with pytest.raises(RuntimeError, match="a second time"):
+            torch.autograd.grad(used_up.sum(), x, create_graph=True)
+    check()
+
+
 def test_gradients_accumulate():
     fast, check = compiled_whole(mlp)
     at = operands()
