@@ -128,3 +128,33 @@ def test_a_part_of_a_product_is_kept_where_the_product_lies():
         torch.testing.assert_close(*gradients)
     assert (rows, 60) in [tuple(t.shape) for t in kept if t.stride() == (64, 1)]
     assert torchbolt.stats()["recordings"] - before <= 2
+
+
+def test_a_parameter_is_updated_before_the_pass_of_a_loss_that_is_not_made_of_it():
+    """What that loss reads of it is kept, as in eager."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.second = (nn.Parameter(torch.randn(32, 32, dtype=torch.float64)) for _ in range(2))
+
+        def forward(self, x):
+            with torch.no_grad():
+                scale = self.first.sigmoid() * 2
+            shown = x * self.second * scale + self.first.detach().exp() * self.second.sin()
+            return shown.sum(), (self.first * x).square().sum()
+
+    def run(compiled):
+        torch.manual_seed(0)
+        model = Two()
+        optimizer = torch.optim.SGD([model.first], lr=0.1)
+        fast = compiled(model)
+        for _ in range(4):
+            one, two = fast(torch.randn(32, 32, dtype=torch.float64))
+            two.backward()
+            optimizer.step()
+            one.backward()
+        return model.first.grad, model.second.grad, model.first
+
+    torch.testing.assert_close(run(torchbolt.compile), run(lambda model: model))
+    assert torchbolt.stats()["eager_fallbacks"] == 0

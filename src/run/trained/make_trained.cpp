@@ -176,13 +176,56 @@ class Making {
                              made_of_numbers(run_.constants), piece_.inner);
     for (autograd::Inner& inner : joint.inner)
       inner.is_given = piece_.read_later.contains(joint.tangent_of[inner.tangent]);
-    joint.keepable = run_.is_param;
+    joint.keepable = keepable(joint);
     joint.passing = piece_.passing;
     autograd::HeadPlan head = autograd::plan_head(joint, run_.wishes.budget);
     budget = head.budget;
     if (head.joint) return *std::move(head.joint);
     autograd::keep_row_statistics(joint);
     return joint;
+  }
+
+  /// By input: parameters, as nearly anything that eager keeps is made of them. But one may be updated before
+  /// a pass that gives it no gradient (two losses, and the optimizer of one of them), so what such a pass
+  /// reads is not made of it again.
+  std::vector<bool> keepable(const Joint& joint) const {
+    std::vector<bool> out = run_.is_param;
+    const record::Tape& tape = joint.tape;
+    const size_t tangents = joint.tangent_of.size();
+    std::vector<size_t> asked;
+    const auto gives = [&](size_t tangent, size_t input) {
+      return !joint.comes_from[input].empty() && joint.comes_from[input][tangent];
+    };
+    for (size_t i = 0; i < out.size(); ++i) {
+      size_t given = 0;
+      for (size_t k = 0; k < tangents; ++k) given += gives(k, i);
+      const bool is_updated = out[i] && run_.tape.tensors[run_.tape.inputs[i]].requires_grad;
+      if (is_updated && given < tangents) asked.push_back(i);
+    }
+    if (asked.empty()) return out;
+    const auto storages =
+        static_cast<size_t>(record::count_storages(tape)) + 1;          // the first: of what has none
+    std::vector<std::set<size_t>> made_of(storages), behind(storages);  // of inputs, and of tangents
+    const auto storage_of = [&](TensorId id) { return static_cast<size_t>(tape.tensors[id].storage + 1); };
+    for (size_t i : asked) made_of[storage_of(tape.inputs[i])].insert(i);
+    for (size_t k = 0; k < tangents; ++k) behind[storage_of(tape.inputs[joint.tangents + k])].insert(k);
+    for (const record::Entry& entry : tape.entries) {
+      std::set<size_t> made, from;
+      for_each_tensor(entry.args, [&](TensorId id) {
+        made.merge(std::set(made_of[storage_of(id)]));
+        from.merge(std::set(behind[storage_of(id)]));
+      });
+      for (size_t k : from)
+        for (size_t i : made)
+          if (!gives(k, i)) out[i] = false;
+      const auto lead = [&](TensorId id) {
+        from.empty() ? made_of[storage_of(id)].insert(made.begin(), made.end())
+                     : behind[storage_of(id)].insert(from.begin(), from.end());
+      };
+      for_each_tensor(entry.results, lead);
+      for_each_written(entry, lead);
+    }
+    return out;
   }
 
   /// By input of the run: the gradients are made of it, as eager's formulas say.
