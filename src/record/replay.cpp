@@ -4,6 +4,7 @@
 #include <c10/core/InferenceMode.h>
 #include <algorithm>
 #include <optional>
+#include <set>
 
 #include "record/argument.h"
 #include "record/communications.h"
@@ -30,6 +31,9 @@ class Replay {
     BOLT_CHECK(inputs.size() == tape.inputs.size(), "replay got ", inputs.size(), " of ", tape.inputs.size(),
                " inputs");
     for (size_t i = 0; i < inputs.size(); ++i) tensors_[tape.inputs[i]] = inputs[i];
+    if (options_.batched.empty()) return;
+    for (const Entry& entry : tape.entries)
+      for_each_written(entry, [&](TensorId id) { written_.insert(tape.tensors[id].storage); });
   }
 
   void run(const std::vector<int>& last_use) {
@@ -77,7 +81,22 @@ class Replay {
     if (id < 0) return;
     // What is passed on is of other sizes where a run is tried with others.
     if (!is_atens(entry.op) && !entry.facts->passes_on) check(entry, tape_.tensors[id], t);
-    tensors_[id] = t;
+    tensors_[id] =
+        written_.contains(tape_.tensors[id].storage) && !shows_argument(entry, id) ? batched(t) : t;
+  }
+
+  bool shows_argument(const Entry& entry, TensorId id) const {
+    bool shows = false;
+    for_each_tensor(entry.args,
+                    [&](TensorId arg) { shows |= tape_.tensors[arg].storage == tape_.tensors[id].storage; });
+    return shows;
+  }
+
+  /// The same in each batch.
+  at::Tensor batched(at::Tensor t) const {
+    for (const at::Tensor& like : options_.batched)
+      t = like.new_empty_strided(t.sizes(), t.strides(), t.options()).copy_(t);
+    return t;
   }
 
   /// What an operator of the user's gives may depend on data, and Python has seen what it was.
@@ -124,6 +143,7 @@ class Replay {
   const Tape& tape_;
   ReplayOptions options_;
   std::vector<at::Tensor> tensors_;
+  std::set<int> written_;  ///< storages, where tensors are under vmap
 };
 
 std::vector<int> last_uses(const Tape& tape, const std::vector<TensorId>& wanted) {

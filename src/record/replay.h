@@ -25,6 +25,9 @@ struct ReplayOptions {
   ReplayInstead instead;
   /// Numbers that were taken out of tensors are what they were in the recorded run.
   bool keeps_numbers_of_tensors = false;
+  /// Tensors under vmap among the inputs. What is made apart from them, and written to later, is made of
+  /// them, too, since no operator of theirs writes to what is not.
+  std::vector<at::Tensor> batched;
 };
 
 /// See replay in recorder.h.

@@ -99,3 +99,32 @@ def test_passes_over_gradients_that_have_a_history(use, of):
 @pytest.mark.parametrize("use", USES)
 def test_passes_over_gradients_of_two_results(use):
     compare([use, "plain"], of_two_results, True, in_two)
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [
+        lambda x: x.topk(3).values,
+        lambda x: x.mode(-1).values,
+        lambda x: x.cummax(0).values,
+        lambda x: x.index_put((torch.tensor([0]),), x[1:2] * 2),
+        lambda x: torch.stack([x[:3].sin(), x[3:]]).median(0).values,
+    ],
+    ids=["topk", "mode", "cummax", "index_put", "median"],
+)
+@pytest.mark.parametrize("how", ["batched", "vmap"])
+def test_gradients_that_are_written_into_zeros(fn, how):
+    """ATen's formulas make zeros and write to them, which are of no batch."""
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        x = torch.randn(6, requires_grad=True)
+        seen = []
+        for run in (fast, fn):
+            y = run(x)
+            rows = torch.eye(y.numel()).view(-1, *y.shape)
+            if how == "batched":
+                (slopes,) = torch.autograd.grad(y, x, rows, is_grads_batched=True)
+            else:
+                slopes = vmap(lambda t, y=y: torch.autograd.grad(y, x, t, retain_graph=True)[0])(rows)
+            seen.append(slopes)
+        torch.testing.assert_close(*seen)

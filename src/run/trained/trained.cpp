@@ -43,6 +43,11 @@ bool is_wrapped(const at::Tensor& t) {
          (!t.has_storage() || t.layout() != at::kStrided || t.key_set().has_any(kOfSomebodyElse));
 }
 
+bool is_batched(const at::Tensor& t) {
+  return t.key_set().has_any(
+      c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched, c10::DispatchKey::Batched}));
+}
+
 /// As the kernels of the backward part read it.
 bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
   if (t.is_conj() || t.is_neg()) return false;
@@ -315,7 +320,10 @@ Tensors Trained::run_part(Tensors all, const PartialPasses::Program* some,
   const std::vector<TensorId>& wanted = some ? some->wanted : p_.backward->wanted();
   const auto replay = [&](const Tensors& inputs) {
     const auto number = p_.sizes ? p_.sizes->on_joint_tape(call.values_) : nullptr;
-    return record::replay(tape, inputs, wanted, number);
+    record::ReplayOptions options;
+    options.value = number;
+    std::ranges::copy_if(inputs, std::back_inserter(options.batched), is_batched);
+    return record::replay_watched(tape, inputs, wanted, std::move(options));
   };
   // Nobody reads them.
   for (size_t i = 0; i < p_.inner.size(); ++i)
