@@ -42,7 +42,7 @@ class Replay {
       const Entry& entry = tape_.entries[i];
       std::optional<c10::InferenceMode> inference;
       if (entry.inference_mode != c10::InferenceMode::is_enabled()) inference.emplace(entry.inference_mode);
-      at::AutoGradMode grad(entry.grad_mode);
+      at::AutoGradMode grad(entry.grad_mode || options_.follows);
       stack.clear();
       for (const Arg& arg : entry.args) stack.push_back(give(entry, arg));
       if (options_.before) options_.before(i, stack);

@@ -25,6 +25,7 @@ struct ReplayOptions {
   ReplayInstead instead;
   /// Numbers that were taken out of tensors are what they were in the recorded run.
   bool keeps_numbers_of_tensors = false;
+  bool follows = false;  ///< autograd does, also where it did not in the recorded run
   /// Tensors under vmap among the inputs. What is made apart from them, and written to later, is made of
   /// them, too, since no operator of theirs writes to what is not.
   std::vector<at::Tensor> batched;

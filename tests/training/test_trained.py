@@ -112,6 +112,9 @@ def test_gradients_to_differentiate_come_again_beside_a_result_that_is_used_up()
         (again,) = torch.autograd.grad(plain.sum(), x, create_graph=True)
         torch.testing.assert_close(again, torch.ones_like(x))
         assert not again.requires_grad
+        (followed,) = torch.autograd.grad(plain.sum(), x, torch.tensor(2.0, requires_grad=True), create_graph=True)
+        torch.testing.assert_close(followed, torch.full_like(x, 2.0))
+        assert followed.requires_grad
         with pytest.raises(RuntimeError, match="a second time"):
             torch.autograd.grad(used_up.sum(), x, create_graph=True)
     check()

@@ -322,6 +322,7 @@ Tensors Trained::run_part(Tensors all, const PartialPasses::Program* some,
     const auto number = p_.sizes ? p_.sizes->on_joint_tape(call.values_) : nullptr;
     record::ReplayOptions options;
     options.value = number;
+    options.follows = c10::GradMode::is_enabled();
     std::ranges::copy_if(inputs, std::back_inserter(options.batched), is_batched);
     return record::replay_watched(tape, inputs, wanted, std::move(options));
   };
@@ -330,7 +331,9 @@ Tensors Trained::run_part(Tensors all, const PartialPasses::Program* some,
     if (ways[i] == autograd::Arrives::through) all[p_.saved.size() + p_.inner[i].tangent] = nothing_[i];
   const bool wrapped = std::ranges::any_of(all, is_wrapped);
   all = complete(tape, std::move(all), call.set_.get(), p_.saved.size());
-  if (wrapped || (some && !some->is_compiled_for(p_.sizes.get(), call.values_))) return replay(all);
+  if (wrapped || c10::GradMode::is_enabled() ||
+      (some && !some->is_compiled_for(p_.sizes.get(), call.values_)))
+    return replay(all);
   const Ints values = !p_.sizes ? Ints()
                       : some    ? p_.sizes->over_region(some->symbols, call.values_)
                                 : p_.sizes->for_backward(call.values_);
@@ -343,10 +346,10 @@ Tensors Trained::run_part(Tensors all, const PartialPasses::Program* some,
   }
 }
 
-/// The gradients, by edge. What no tangent that is given leads to is none.
+/// The gradients, by edge. What no tangent that is given leads to is none. They have a history, of the
+/// tangents alone, in grad mode.
 variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
                                     const std::vector<bool>& seen, const TrainedCall& call) const {
-  const at::NoGradGuard no_grad;
   const std::vector<bool> reaches = reached(links_, p_, given);
   const PartialPasses::Kind kind{given, ways_of(given, seen), -1};
   std::shared_ptr<const PartialPasses::Program> some;
@@ -356,6 +359,7 @@ variable_list Trained::run_backward(Tensors all, const std::vector<bool>& given,
       if (const TensorId id = p_.gradients[links_.edges[i]];
           reaches[i] && position(asked, id) == asked.size())
         asked.push_back(id);
+    const at::NoGradGuard no_grad;
     some = partial_.of(p_.backward_tape(), p_.inner, kind, asked, p_.sizes.get(), p_.wishes);
   }
   const Tensors gradients = run_part(std::move(all), some.get(), kind.ways, call);

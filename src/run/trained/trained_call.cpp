@@ -38,15 +38,6 @@ bool comes_to(torch::autograd::Node* node) {
   return info != filter->end() && info->second.should_execute();
 }
 
-/// Of a pass whose gradients are to be differentiated: are they made of the tangents alone, and these of
-/// nothing?
-bool are_of_nothing(const variable_list& tangents, const std::vector<bool>& given,
-                    const std::vector<bool>& reads_saved) {
-  for (size_t k = 0; k < given.size(); ++k)
-    if ((given[k] && reads_saved[k]) || (tangents[k].defined() && tangents[k].requires_grad())) return false;
-  return true;
-}
-
 }  // namespace
 
 // ---- forward ----
@@ -269,9 +260,10 @@ void TrainedCall::compute(PassUnderWay& pass, const NodePtr& node) {
     if (through[k]) demand_held(k);
   }
   variable_list computed;
-  const bool needs_no_run =
-      inputs_.are_released() && are_of_nothing(tangents, through, region_->links_.reads_saved);
-  if (c10::GradMode::is_enabled() && !needs_no_run) {
+  bool reads_saved = false;
+  for (size_t k = 0; k < given.size(); ++k) reads_saved |= through[k] && region_->links_.reads_saved[k];
+  // Gradients that are made of the tangents alone need no second run where the inputs are gone.
+  if (c10::GradMode::is_enabled() && (reads_saved || !inputs_.are_released())) {
     note_gone(through);
     computed = differentiate(tangents, pass.seen, -1);
   } else {
