@@ -401,8 +401,8 @@ torch::jit::Stack Recorder::before_call(Entry& entry, const torch::jit::Stack& s
   const OperatorFacts& facts = *entry.facts;
   const size_t begin = first_argument(facts, stack);
   placed_ |= facts.places && !stack.back().isNone();
-  for (int i : written_arguments(entry))  // unsqueeze_() only says it writes
-    if (!facts.turns && overlaps_itself(stack[begin + static_cast<size_t>(i)]))
+  for (int i : written_arguments(entry))  // unsqueeze_() and requires_grad_() only say they write
+    if (!facts.turns && !makes_leaf(entry) && overlaps_itself(stack[begin + static_cast<size_t>(i)]))
       escape(entry.op, " that writes where elements share their memory");
   if (facts.lifts && entry.args[0].kind == Arg::Kind::Tensor) note_constant(entry, stack[begin].toTensor());
   if (!fills_new_tensors(entry, tape_)) return {};

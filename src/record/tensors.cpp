@@ -1,6 +1,8 @@
 // record/tensors.cpp
 #include "record/tensors.h"
 
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 
 namespace bolt::record {
@@ -31,6 +33,13 @@ bool is_memory_seen_so(const at::Tensor& t) {
        c10::DispatchKey::FuncTorchGradWrapper, c10::DispatchKey::Functionalize});
   return !t.key_set().has_any(kOthers) && t.has_storage() &&
          t.unsafeGetTensorImpl()->layout() == c10::kStrided;
+}
+
+/// Of a leaf it is the leaf itself.
+std::pair<const void*, uint32_t> place_in_graph(const c10::TensorImpl& t) {
+  const auto* meta = static_cast<const torch::autograd::AutogradMeta*>(t.autograd_meta());
+  if (!meta || !meta->grad_fn_) return {&t, 0};
+  return {meta->grad_fn_.get(), meta->output_nr_};
 }
 
 }  // namespace
@@ -88,16 +97,20 @@ TensorId Tensors::input_id(const at::Tensor& t) {
   return add(t, -1);
 }
 
-/// What autograd saved comes back as another object on the same memory. A detached tensor is none of what it
-/// was detached from, and one that has been turned since (x.t_()) is another than it was.
+/// What autograd saved comes back as another object on the same memory, with the same place in its graph. A
+/// detached tensor is none of what it was detached from, also if it has a gradient of its own, and one that
+/// has been turned since (x.t_()) is another than it was.
 std::optional<TensorId> Tensors::find_same_memory(const at::Tensor& t) const {
   if ((!is_plain(t) && !is_zero(t)) || !storages_.find(t.storage().unsafeGetStorageImpl()))
     return std::nullopt;
-  auto requires_grad = [&](size_t i) { return owners_[i].impl && owners_[i].impl->requires_grad(); };
+  const auto has_history_of = [&](size_t i) {
+    const c10::TensorImpl* owner = owners_[i].impl;
+    if (!owner || !owner->requires_grad()) return !t.requires_grad();
+    return t.requires_grad() && place_in_graph(*owner) == place_in_graph(*t.unsafeGetTensorImpl());
+  };
   for (size_t i = tape_.tensors.size(); i-- > 0;)
     if (tape_.tensors[i].plain && !tape_.tensors[i].is_noted() && !is_gone(tape_.tensors[i]) &&
-        matches(tape_.tensors[i], t) && requires_grad(i) == t.requires_grad() &&
-        is_itself(static_cast<TensorId>(i)))
+        matches(tape_.tensors[i], t) && has_history_of(i) && is_itself(static_cast<TensorId>(i)))
       return static_cast<TensorId>(i);
   return std::nullopt;
 }

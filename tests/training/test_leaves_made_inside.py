@@ -93,3 +93,29 @@ def test_results_of_leaves_of_its_own_alone():
         torch.testing.assert_close(got, want)
         assert got.requires_grad and got.grad_fn is not None
         got.sum().backward()
+
+
+def beside_a_leaf(x, d, w):
+    return (d * w).sin().sum() + (x * x).sum(), x.sum()
+
+
+def with_a_leaf(x, d, w):
+    return (x.detach().requires_grad_() * w).sin().sum(), x.square().sum()
+
+
+@pytest.mark.parametrize("given", [lambda x: x * 1, lambda x: x[:1].expand(4, 5)], ids=["itself", "expanded"])
+@pytest.mark.parametrize("fn", [beside_a_leaf, with_a_leaf])
+def test_a_leaf_on_the_memory_of_an_argument(fn, given):
+    """Made inside or outside, its gradient is its own, and the argument's history is the argument's."""
+    fast, check = compiled_whole(fn)
+    for _ in range(4):
+        x, w = leaf(4, 5), torch.randn(4, 5)
+        seen = []
+        for run in (fn, fast):
+            shown = given(x)
+            d = shown.detach().requires_grad_()
+            places = (x, d) if fn is beside_a_leaf else (x,)
+            results = run(shown, d, w)
+            seen.append([torch.autograd.grad(r, places, allow_unused=True, retain_graph=True) for r in results])
+        torch.testing.assert_close(*seen)
+    check()
