@@ -55,7 +55,8 @@ std::vector<at::Tensor> Collected::collect(CallMemory& memory, const std::vector
     if (!itself || t.sizes() != at::IntArrayRef(want.sizes) || t.strides() != at::IntArrayRef(want.strides)) {
       at::Tensor copy = i < copies_.size() ? std::move(copies_[i]) : at::Tensor();
       if (!copy.defined()) copy = at::empty_strided(want.sizes, want.strides, t.options());
-      t = copy.copy_(t);
+      shown_once(copy, want.strides).copy_(shown_once(t, want.strides));
+      t = std::move(copy);
     }
     out[i] = made_in(i < modes.size() ? modes[i] : std::nullopt, std::move(t));
   });

@@ -22,6 +22,12 @@ at::Tensor view_of(const at::Tensor& of, const TensorOut& o, const Result& r) {
 
 }  // namespace
 
+at::Tensor shown_once(at::Tensor t, at::IntArrayRef strides) {
+  for (int64_t d = 0; d < t.dim(); ++d)
+    if (strides[d] == 0 && t.size(d) > 1) t = t.narrow(d, 0, 1);
+  return t;
+}
+
 Tensors graph_inputs(const Lowered& lowered, const Tensors& inputs) {
   Tensors out;
   out.reserve(lowered.inputs.size());

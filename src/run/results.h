@@ -20,6 +20,10 @@ struct Result {
   int64_t offset = 0;
 };
 
+/// Of what lies in these strides, or is to, each element once: nothing may be written where elements share
+/// their memory.
+at::Tensor shown_once(at::Tensor t, at::IntArrayRef strides);
+
 /// The graph's inputs: those of the tape, or the constants that stand for them.
 std::vector<at::Tensor> graph_inputs(const lower::Lowered& lowered, const std::vector<at::Tensor>& inputs);
 

@@ -158,3 +158,13 @@ def test_a_parameter_is_updated_before_the_pass_of_a_loss_that_is_not_made_of_it
 
     torch.testing.assert_close(run(torchbolt.compile), run(lambda model: model))
     assert torchbolt.stats()["eager_fallbacks"] == 0
+
+
+def test_an_expanded_argument_is_kept_as_it_lies():
+    """As a copy where the function only scales it by one, for what is returned may be written to."""
+    fn = lambda x, y: (x * 1).copysign(y)
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        x, y = torch.randn(1, 8, requires_grad=True), torch.randn(6, 8)
+        want, got = (torch.autograd.grad(run(x.expand(6, 8), y).square().sum(), x) for run in (fn, fast))
+        torch.testing.assert_close(got, want)

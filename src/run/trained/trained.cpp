@@ -265,13 +265,8 @@ Tensors complete(const Tape& tape, Tensors given, const TrainedSizes::Set* set, 
     const auto options = at::TensorOptions(info.dtype).device(info.device);
     at::Tensor made = at::empty_strided(sizes, strides, options);
     const bool divides = i < saved && at::isFloatingType(info.dtype);
-    at::Tensor once = made;  // what an expanded tensor shows of one element is written once
-    for (int64_t d = 0; d < made.dim(); ++d)
-      if (strides[d] == 0 && made.size(d) > 1) {
-        once = once.narrow(d, 0, 1);
-        if (t.defined()) t = t.narrow(d, 0, 1);
-      }
-    t.defined() ? once.copy_(t) : divides ? once.fill_(1) : once.zero_();
+    const at::Tensor once = shown_once(made, strides);
+    t.defined() ? once.copy_(shown_once(t, strides)) : divides ? once.fill_(1) : once.zero_();
     t = std::move(made);
   }
   return given;
