@@ -197,3 +197,18 @@ def test_a_leaf_of_which_hooks_have_saved_a_clone_may_be_written(run):
                 (g,) = torch.autograd.grad(y.sum(), leaf, create_graph=True)
                 seen.append([g, *torch.autograd.grad(g.square().sum(), leaf)])
         torch.testing.assert_close(*seen)
+
+
+def test_zeros_without_memory_come_to_a_result():
+    """Autograd's own zeros, of what sgn() and the norm's formula make, have none."""
+    fn = lambda x, w: (x * w).exp()
+    fast = torchbolt.compile(fn)
+    for _ in range(4):
+        x, w = torch.randn(16, requires_grad=True), torch.randn(16)
+        seen = []
+        for run in (fn, fast):
+            y = run(x, w)
+            plain = torch.autograd.grad(y.sgn().sum(), x, retain_graph=True)
+            (slopes,) = torch.autograd.grad(y.norm(1), x, create_graph=True)
+            seen.append([*plain, slopes, *torch.autograd.grad(slopes.square().sum(), x)])
+        torch.testing.assert_close(*seen)

@@ -50,7 +50,7 @@ bool is_batched(const at::Tensor& t) {
 
 /// As the kernels of the backward part read it.
 bool lies_so(const at::Tensor& t, at::IntArrayRef strides) {
-  if (t.is_conj() || t.is_neg()) return false;
+  if (t.is_conj() || t.is_neg() || t._is_zerotensor()) return false;
   for (int64_t d = 0; d < t.dim(); ++d)
     if (t.size(d) > 1 && t.stride(d) != strides[d]) return t.numel() == 0;
   return true;
