@@ -1,8 +1,8 @@
 # tests/fuzz/test_random_gradients.py
-"""Random functions that gradients are needed of (gradients.py), each called five times: whatever autograd is asked for,
+"""Random functions that gradients are needed of (gradients.py), each called nine times: whatever autograd is asked for,
 hooks, errors and gradients are eager's, near float64's, and nothing is recorded anew for calls that are like earlier ones.
 
-    BOLT_FUZZ_CASES=500 BOLT_FUZZ_SEED=1000 pytest tests/fuzz/test_random_gradients.py
+    BOLT_FUZZ_CASES=750 BOLT_FUZZ_SEED=1000 pytest tests/fuzz/test_random_gradients.py
 
 runs the seeds 1000 ... 1499. A failing program is printed with as few statements and events as still fail.
 """
@@ -17,16 +17,24 @@ import torchbolt
 from bench import compare
 
 PER_TEST = 10
+PROGRAMS = -(-CASES * 2 // 3)  # each is called nine times
 CALLS = (0, 0, 0, 1, 2, 1, 0, 1, 0)
-NEEDLESS = ("raised: modified by an inplace operation", "raised: second time", "raised: is a view")
+NEEDLESS = (
+    "raised: modified by an inplace operation",
+    "raised: second time",
+    "raised: is a view",
+    "raised: detach views",
+    "raised: detached in-place",
+    "raised: apart",
+)
 KNOWN = 7  # from this call on all is known, also where masks turn out to end regions
 
 
-def outcome(fn, seed, which, events, dtype=torch.float32):
+def outcome(fn, seed, which, events, dtype=None):
     """(what is seen, gradients of the leaves), or the error of the call itself."""
     tensors, kinds = gradients.inputs_of(seed, which)
     torch.manual_seed(which)
-    with programs.default_dtype(dtype):
+    with programs.default_dtype(dtype or torch.float32):
         return gradients.Use(fn, programs.copies(tensors, dtype), kinds, events)
 
 
@@ -44,7 +52,11 @@ def flat(value):
 
 
 def errors_in(seen):
-    return {name: value for name, value in seen.items() if "raised" in str(value)}
+    """Which events raise, and the first in what words: what later ones find depends on how far a pass had come."""
+    raised = {name: value for name, value in seen.items() if "raised" in str(value)}
+    first = str(next(iter(raised.values()), ""))
+    # Of what was written eager says so in the words of whatever node comes first.
+    return list(raised), first.replace("raised: is a view", "raised: modified by an inplace operation")
 
 
 def place_of(gradient):
@@ -81,6 +93,10 @@ def fault_of(seed, statements, result, events):
     theirs, _ = gradients.function_of(statements, result)
     torchbolt.reset()
     compiled = torchbolt.compile(theirs, recompile_limit=64)
+    # Within a transform it is another function; passes inside have a program for each of the first sizes.
+    later = {"within a transform", "forward mode"} & {name for name, *_ in events[1]}
+    passes = any(word in s for s in statements for word in (".backward(", "autograd.grad("))
+    known = len(CALLS) if later or passes else KNOWN
     for place, which in enumerate(CALLS):
         where = f"call {place}, inputs {which}"
         recorded = torchbolt.stats()["recordings"]
@@ -96,7 +112,7 @@ def fault_of(seed, statements, result, events):
             got = outcome(compiled, seed, which, events)
         except Exception as error:
             return f"{where}: {type(error).__name__}: {error}"
-        if place >= KNOWN and torchbolt.stats()["recordings"] != recorded:
+        if place >= known and torchbolt.stats()["recordings"] != recorded:
             return f"{where}: it was recorded anew"
         if not torch.equal(drawn, torch.get_rng_state()):
             return f"{where}: other random numbers were drawn"
@@ -104,11 +120,12 @@ def fault_of(seed, statements, result, events):
         if shapes[1] != shapes[2] or needless_error(got, want):
             continue  # rounding decides what these inputs lead to
         raised = [errors_in(seen) for seen, _ in shapes[:2]]
-        if raised[0] != raised[1] or (shapes[0] != shapes[1] and not raised[1]):
+        if raised[0] != raised[1] or (shapes[0] != shapes[1] and not raised[1][0]):
             return f"{where}: {shapes[0]}\n  not {shapes[1]}"
-        if raised[1]:
+        if raised[1][0]:
             continue  # how far a pass has come that raises is nobody's affair
-        if not programs.well_conditioned(tensors[1], tensors[2]):
+        rounded = gradients.rounding(gradients.inputs_of(seed, which)[0], statements)
+        if not programs.well_conditioned(tensors[1], tensors[2], rounded):
             continue
         layouts = [list(map(place_of, use.gradients)) for use in (got, want)]
         if layouts[0] != layouts[1]:
@@ -120,7 +137,7 @@ def fault_of(seed, statements, result, events):
         if memory[0] != memory[1]:
             return f"{where}: memory is shared as {memory[0]}, not {memory[1]}"
         ours, eagers = compare.max_error(tensors[0], tensors[2]), compare.max_error(tensors[1], tensors[2])
-        if ours > 2 * eagers + 4 * compare.rounding_floor(tensors[2], torch.float32):
+        if ours > 2 * eagers + 4 * compare.rounding_floor(tensors[2], rounded):
             return f"{where}: error {ours}, eager's {eagers}"
     return None
 
@@ -150,9 +167,9 @@ def shrink(seed, statements, result, events):
     return statements, (before, after)
 
 
-@pytest.mark.parametrize("first", range(FIRST, FIRST + CASES, PER_TEST))
+@pytest.mark.parametrize("first", range(FIRST, FIRST + PROGRAMS, PER_TEST))
 def test_equals_eager(first):
-    for seed in range(first, min(first + PER_TEST, FIRST + CASES)):
+    for seed in range(first, min(first + PER_TEST, FIRST + PROGRAMS)):
         program = gradients.Program(seed, 1 + seed % 9)
         if not program.statements or not program.runs(program.statements, program.result):
             continue
