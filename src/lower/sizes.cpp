@@ -243,18 +243,20 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
 }
 
 /// Solves `a == b` where what is divided holds the divisor once two sizes that were the same number are the
-/// same symbol (`mask.view(tokens.size(0), -1)` has as many rows as before), or by a symbol for what is left
-/// of a size when it is divided by a number.
+/// same symbol (`mask.view(tokens.size(0), -1)` has as many rows as before, the halves of two batches that
+/// were joined as many as each other), or by a symbol for what is left of a size when it is divided by a
+/// number.
 bool Sizes::divide(Sym a, Sym b, const std::string& where) {
   std::vector<const SymNode*> quotients;
   collect_quotients(a, &quotients);
   collect_quotients(b, &quotients);
   std::vector<std::pair<Sym, Sym>> pairs;
-  for (const SymNode* quotient : quotients) pair_symbols(quotient->args[0], quotient->args[1], &pairs);
+  for (const SymNode* quotient : quotients)
+    for (Sym arg : quotient->args) pair_symbols(quotient->args[0], arg, &pairs);
   for (const bool one_dimension : {true, false})  // a batch is most likely the same batch
     for (auto [x, y] : pairs) {
       const SymbolRow *of_x = find(x), *of_y = find(y);
-      if (!of_x || of_x->from != From::input || !of_y || of_y->from != From::input) continue;
+      if (!of_x || of_x->from == From::data || !of_y || of_y->from == From::data) continue;
       if (of_x->hint != of_y->hint || (of_x->dim == of_y->dim) != one_dimension) continue;
       const auto [from, to] = of_x < of_y ? std::pair(y, x) : std::pair(x, y);  // the later gives way
       auto as_one = [from = from, to = to](Sym s) { return s == from ? to : s; };

@@ -173,6 +173,18 @@ def sampled_by_a_grid(x):
     return F.grid_sample(x, grid * 0.9, align_corners=False)
 
 
+@ROWS(
+    calls=[(randn(n, 4, seed=n, requires_grad=True), randn(n, 4, requires_grad=True)) for n in (6, 6, 8, 10, 5, 7)],
+    expect=(MISS, HIT, MISS, HIT, HIT, HIT),
+    regions=2,
+    grad=True,
+)
+def halves_of_two_views(x, y):
+    """Both views of a batch go through the model at once, and are compared."""
+    seen, other = torch.cat((x, y)).tanh().chunk(2)
+    return (2 - 2 * (F.normalize(seen, dim=-1) * F.normalize(other, dim=-1)).sum(-1)).mean()
+
+
 @ROWS.made(calls=[(randn(2, n, 4, seed=n),) for n in LENGTHS], expect=(MISS, HIT, HIT, MISS, HIT, HIT), regions=2)
 def codes_that_move():
     """Vectors are taken for the nearest of a book, which follows their mean."""

@@ -266,10 +266,14 @@ class Making {
       f.a = backward_sizes_->over_region(f.a, backward_);
       f.b = backward_sizes_->over_region(f.b, backward_);
       if (f.a == f.b || (f.a.is_const() && f.b.is_const())) continue;
-      if (f.relation != Relation::eq)
+      if (f.relation != Relation::eq) {
         sizes_.decide(f.a, f.relation, f.b, f.where);
-      else if (std::ranges::find(facts_, f) == facts_.end())
-        facts_.push_back(f);
+        continue;
+      }
+      // Sizes that begin anew have no symbols for parts of sizes yet.
+      f.a = over_inputs_.over_inputs(f.a, sizes_);
+      f.b = over_inputs_.over_inputs(f.b, sizes_);
+      if (std::ranges::find(facts_, f) == facts_.end()) facts_.push_back(f);
     }
     return facts_.size() == before;
   }
