@@ -96,7 +96,9 @@ Sizes::Sizes(const record::Tape& tape, const std::vector<uint64_t>& dynamic, con
       computed_ |= std::any_of(arg.syms.begin(), arg.syms.end(), [](Sym s) { return !s.is_const(); });
 }
 
-Sym Sizes::next_symbol() const { return Sym::symbol("s" + std::to_string(symbols_.size())); }
+Sym Sizes::next_symbol(size_t before) const {
+  return Sym::symbol("s" + std::to_string(symbols_.size() + before));
+}
 
 const SymbolRow* Sizes::find(Sym symbol) const {
   const size_t place = place_in(symbols_, *symbol.node());
@@ -244,8 +246,8 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
 
 /// Solves `a == b` where what is divided holds the divisor once two sizes that were the same number are the
 /// same symbol (`mask.view(tokens.size(0), -1)` has as many rows as before, the halves of two batches that
-/// were joined as many as each other), or by a symbol for what is left of a size when it is divided by a
-/// number.
+/// were joined as many as each other), or by symbols for what is left of sizes when they are divided by
+/// numbers.
 bool Sizes::divide(Sym a, Sym b, const std::string& where) {
   std::vector<const SymNode*> quotients;
   collect_quotients(a, &quotients);
@@ -262,6 +264,7 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
       auto as_one = [from = from, to = to](Sym s) { return s == from ? to : s; };
       if (substitute(a - b, as_one) == Sym(0) && replace(from, to, where)) return true;
     }
+  SymbolTable wholes, parts;  // of both sizes of an image that is cut into patches
   for (const SymNode* quotient : quotients) {
     if (!quotient->args[1].is_const()) continue;
     for (const SymTerm& t : sum_terms(quotient->args[0], nullptr)) {
@@ -275,17 +278,35 @@ bool Sizes::divide(Sym a, Sym b, const std::string& where) {
         part.symbol = next_symbol();
         part.hint = size->hint / divisor;
         part.divisor = size->divisor * divisor;
-        const int64_t rest = size->hint % divisor;
-        const Sym made_of_parts = part.symbol * Sym(divisor) + Sym(rest);
-        if (substitute(a - b, [&](Sym s) { return s == whole ? made_of_parts : s; }) != Sym(0)) continue;
-        note(solved_facts_, {mod(whole, divisor), Relation::eq, Sym(rest), where});
-        solved_[whole] = made_of_parts;
-        symbols_.push_back(part);
-        return true;
+        if (put_parts(a - b, {*size}, {part}, where)) return true;
+        if (place_in(wholes, *whole.node()) < wholes.size()) continue;
+        part.symbol = next_symbol(parts.size());
+        wholes.push_back(*size), parts.push_back(part);
       }
     }
   }
-  return false;
+  return parts.size() > 1 && put_parts(a - b, wholes, parts, where);
+}
+
+/// Replaces sizes by what is left of them when they are divided, if nothing is left of `difference` then.
+bool Sizes::put_parts(Sym difference, const SymbolTable& wholes, const SymbolTable& parts,
+                      const std::string& where) {
+  auto divisor = [&](size_t i) { return parts[i].divisor / wholes[i].divisor; };
+  auto made_of_parts = [&](size_t i) {
+    return parts[i].symbol * Sym(divisor(i)) + Sym(wholes[i].hint % divisor(i));
+  };
+  const Sym rest = substitute(difference, [&](Sym s) {
+    const size_t i = place_in(wholes, *s.node());
+    return i < wholes.size() ? made_of_parts(i) : s;
+  });
+  if (rest != Sym(0)) return false;
+  for (size_t i = 0; i < parts.size(); ++i) {
+    note(solved_facts_,
+         {mod(wholes[i].symbol, divisor(i)), Relation::eq, Sym(wholes[i].hint % divisor(i)), where});
+    solved_[wholes[i].symbol] = made_of_parts(i);
+    symbols_.push_back(parts[i]);
+  }
+  return true;
 }
 
 bool Sizes::replace(Sym symbol, Sym with, const std::string& where) {

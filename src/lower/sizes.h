@@ -10,8 +10,9 @@
 // A demand (support/size_demand.h) is answered by solving symbols: `s1 := s0`, or `s0 := 8`, what it was in
 // the recorded run; either leaves the fact that guards it, and lowering begins again. Numbers that happen to
 // be equal in the recorded run are never taken for the same symbol without such a demand. A demand that a
-// quotient is in the way of is answered by a symbol for the quotient: of view(2, -1), `s0 := 2*s1`, and of
-// chunk(2) of an odd size, `s0 := 2*s1 + 1`; what guards it is the remainder.
+// quotient is in the way of is answered by symbols for the quotients: of view(2, -1), `s0 := 2*s1`, of
+// chunk(2) of an odd size, `s0 := 2*s1 + 1`, and of patches of an image one for each side; what guards them
+// are the remainders.
 //
 // An *early* number (a random one) is drawn when the region runs, and a size that is data (`u12_0`) is known
 // when an operator of the region has run. A demand for one of them cannot be answered, but that two sizes
@@ -104,13 +105,15 @@ class Sizes {
   const std::vector<std::string>& given_up() const { return given_up_; }
 
  private:
-  Sym next_symbol() const;
+  Sym next_symbol(size_t before = 0) const;
   bool computes_with_made_sizes(const record::Tape& tape, const SymbolTable& computed) const;
   const SymbolRow* find(Sym symbol) const;
   bool holds_early(Sym s) const;
   void cancel(Sym& a, Sym& b) const;
   bool equate(Sym a, Sym b, const std::string& where);
   bool divide(Sym a, Sym b, const std::string& where);
+  bool put_parts(Sym difference, const SymbolTable& wholes, const SymbolTable& parts,
+                 const std::string& where);
   bool replace(Sym symbol, Sym with, const std::string& where);
   void note(std::vector<SizeFact>& into, SizeFact fact) const;
 

@@ -173,6 +173,18 @@ def sampled_by_a_grid(x):
     return F.grid_sample(x, grid * 0.9, align_corners=False)
 
 
+IMAGES = ((8, 8), (8, 12), (16, 8), (8, 16), (20, 12), (12, 4))
+
+
+@ROWS(calls=[(randn(2, 3, h, w, seed=h + w),) for h, w in IMAGES], expect=(MISS, MISS, MISS, HIT, HIT, MISS), regions=4)
+def patches_of_images(x):
+    """Of any height and width: a row of patches is no symbol, as no size of 1 is."""
+    batch, channels, height, width = x.shape
+    rows = x.reshape(batch, channels, height // 4, 4, width // 4, 4).permute(0, 2, 4, 3, 5, 1)
+    patches = rows.reshape(batch, (height // 4) * (width // 4), 16 * channels)
+    return patches * 2, patches.view(batch, height // 4, width // 4, 4, 4, channels).mean(-1)
+
+
 @ROWS(
     calls=[(randn(n, 4, seed=n, requires_grad=True), randn(n, 4, requires_grad=True)) for n in (6, 6, 8, 10, 5, 7)],
     expect=(MISS, HIT, MISS, HIT, HIT, HIT),
