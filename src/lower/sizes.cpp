@@ -223,6 +223,31 @@ void Sizes::cancel(Sym& a, Sym& b) const {
   }
 }
 
+/// Solves s0*s1 == s2*s3, of an image and a mask that are made flat: sizes that were the same number, in the
+/// order of their dimensions, are the same sizes.
+bool Sizes::match(const SymTerm& a, const SymTerm& b, const std::string& where) {
+  Syms of_a, of_b;
+  collect_symbols(a.term, &of_a);
+  collect_symbols(b.term, &of_b);
+  if (a.coef != -b.coef || a.term != product(of_a) || b.term != product(of_b)) return false;
+  std::vector<std::pair<Sym, Sym>> pairs;
+  for (Sym x : of_a) {
+    const SymbolRow* size = find(x);
+    const auto same = std::find_if(of_b.begin(), of_b.end(), [&](Sym y) {
+      const SymbolRow* other = find(y);
+      return size && other && size->from != From::data && other->from != From::data &&
+             size->hint == other->hint;
+    });
+    if (same == of_b.end()) return false;
+    pairs.emplace_back(x, *same);
+    of_b.erase(same);
+  }
+  if (!of_b.empty()) return false;
+  bool solved = false;
+  for (auto [x, y] : pairs) solved |= find(x) < find(y) ? replace(y, x, where) : replace(x, y, where);
+  return solved;
+}
+
 /// Solves `a == b` where that makes a symbol go; elsewhere it is for the guards alone.
 bool Sizes::equate(Sym a, Sym b, const std::string& where) {
   cancel(a, b);
@@ -241,7 +266,7 @@ bool Sizes::equate(Sym a, Sym b, const std::string& where) {
         replace(term, term - difference * Sym(coef), where))
       return true;
   }
-  return false;
+  return terms.size() == 2 && constant == 0 && match(terms[0], terms[1], where);
 }
 
 /// Solves `a == b` where what is divided holds the divisor once two sizes that were the same number are the

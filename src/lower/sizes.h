@@ -111,6 +111,7 @@ class Sizes {
   bool holds_early(Sym s) const;
   void cancel(Sym& a, Sym& b) const;
   bool equate(Sym a, Sym b, const std::string& where);
+  bool match(const SymTerm& a, const SymTerm& b, const std::string& where);
   bool divide(Sym a, Sym b, const std::string& where);
   bool put_parts(Sym difference, const SymbolTable& wholes, const SymbolTable& parts,
                  const std::string& where);

@@ -186,6 +186,15 @@ def patches_of_images(x):
 
 
 @ROWS(
+    calls=[(randn(2, h, w, 3, seed=h + w), randn(2, h, w, dtype=torch.bool)) for h, w in IMAGES],
+    expect=(MISS, MISS, MISS, HIT, HIT, HIT),
+    regions=3,
+)
+def masks_of_pixels(x, mask):
+    return x.flatten(1, -2).masked_fill(~mask.flatten(1)[..., None], 0.0).sum(1)
+
+
+@ROWS(
     calls=[(randn(n, 4, seed=n, requires_grad=True), randn(n, 4, requires_grad=True)) for n in (6, 6, 8, 10, 5, 7)],
     expect=(MISS, HIT, MISS, HIT, HIT, HIT),
     regions=2,
