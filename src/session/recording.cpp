@@ -29,13 +29,26 @@ void log_differences(Callable* self, const guard::Differences& differ) {
 
 /// A whole step is a program for one set of sizes (Bridge::leaves_behind). The last batch of an epoch gets
 /// one of its own; where there is a third set, sizes are symbols, and regions end at the backward pass.
+bool is_step(const std::shared_ptr<CallEntry>& entry) {
+  return entry->region && autograd::has_passes(entry->region->tape());
+}
 bool is_step_for_few_sizes(const Site& site) {
-  auto is_step = [](const auto& entry) {
-    return entry->region && autograd::has_passes(entry->region->tape());
-  };
   return std::ranges::any_of(site.entries, is_step) &&
          std::ranges::none_of(site.entries,
                               [&](const auto& entry) { return entry->has_other_sizes && is_step(entry); });
+}
+
+/// So it is with sizes that are numbers of Python's, which are symbols from the second value on: a step whose
+/// passes had to know one is that of the second.
+bool is_step_for_one_number(const std::shared_ptr<CallEntry>& entry) {
+  if (!is_step(entry) || entry->region->facts.sizes_given_up.empty()) return false;
+  return std::ranges::any_of(entry->region->tape().entries, [](const record::Entry& e) {
+    for (size_t i = 0; i < e.args.size(); ++i)
+      if (record::may_decide_sizes(e, i) &&
+          std::ranges::any_of(e.args[i].syms, [](Sym s) { return !s.is_const(); }))
+        return true;
+    return false;
+  });
 }
 
 /// What differs between this call and those recorded before becomes a symbol.
@@ -63,7 +76,8 @@ void prepare(Callable* self, Site& site, const Given& given, Bridge& bridge) {
       compiles && bridge.which() != Dynamic::never && !self->state->ends_at_data_sizes;
   bridge.recorder.goes_on_with_selected_rows =
       bridge.recorder.goes_on_with_data_sizes && !self->state->ends_at_selected_rows;
-  bridge.ends_before_backward = self->state->ends_before_backward;
+  bridge.ends_before_backward =
+      self->state->ends_before_backward || std::ranges::any_of(site.entries, is_step_for_one_number);
   if (compiles) bridge.recorder.has_row = lower::has_row;
 }
 

@@ -101,3 +101,30 @@ def test_a_teacher_in_inference_mode(wrap, hand_out):
     if not hand_out:
         stats = torchbolt.stats()
         assert (stats["graph_breaks"], stats["eager_fallbacks"]) == (0, 0)
+
+
+def test_how_many_are_drawn_is_a_number():
+    """As a generator is trained: from the third number on there is a program for all."""
+
+    def run(wrap):
+        torch.manual_seed(1)
+        model = net()
+        features = next(model.parameters()).shape[1]
+        opt = torch.optim.SGD(model.parameters(), 0.1)
+
+        def step(many):
+            opt.zero_grad()
+            loss = model(torch.randn(many, features)).square().mean()
+            loss.backward()
+            opt.step()
+            return loss.item()
+
+        step = wrap(step)
+        losses = [step(many) for many in (8, 8, 8, 10, 12)]
+        before = torchbolt.stats()["recordings"]
+        losses += [step(many) for many in (8, 9, 10, 11, 12, 14, 15)]
+        return losses, state_of((model, opt)), torchbolt.stats()["recordings"] - before
+
+    eager = run(lambda step: step)
+    torchbolt.reset()
+    torch.testing.assert_close(run(torchbolt.compile), eager, rtol=2e-5, atol=2e-5)
