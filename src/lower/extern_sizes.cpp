@@ -189,6 +189,20 @@ ResultSizes im2col(const Call& c) {
   return all_results(c, sizes);
 }
 
+/// As many frames as fit: torch has padded where they are centred.
+ResultSizes stft(const Call& c) {
+  if (!c.has("return_complex") || c.has("center") || c.has("align_to_window")) return std::nullopt;
+  const bool onesided = c.has("onesided") ? c.flag("onesided") : !is_complex(c.first_tensor()->type.dtype);
+  Syms sizes = c.sizes("self");
+  const int64_t length = c.integer("n_fft");
+  const Sym hop = c.has("hop_length") ? c.sym("hop_length") : Sym(length / 4);
+  const Sym frames = floordiv(sizes.back() - Sym(length), hop) + Sym(1);
+  sizes.back() = onesided ? length / 2 + 1 : length;
+  sizes.push_back(frames);
+  if (!c.flag("return_complex")) sizes.push_back(2);
+  return all_results(c, sizes);
+}
+
 /// Frames as they overlap; centred ones reach past both ends by half of themselves.
 ResultSizes istft(const Call& c) {
   Syms sizes = c.sizes("self");
@@ -305,6 +319,7 @@ constexpr std::pair<SizeRule, std::string_view> kRules[] = {
     {packed, "_pack_padded_sequence"},
     {padded, "torchbolt::pad_packed_sequence"},
     {im2col, "im2col"},
+    {stft, "stft"},
     {istft, "istft"},
     {ctc_loss, "ctc_loss"},
     {ctc_losses, "torchbolt::ctc_losses"},

@@ -173,6 +173,21 @@ def sampled_by_a_grid(x):
     return F.grid_sample(x, grid * 0.9, align_corners=False)
 
 
+SAMPLES = (72, 72, 80, 104, 99, 88)
+
+
+@ROWS.made(calls=[(randn(2, n, seed=n),) for n in SAMPLES], expect=(MISS, HIT, MISS, HIT, HIT, HIT), regions=2)
+def spectra_of_any_length():
+    window = torch.hann_window(16)
+
+    def run(x):
+        centred = torch.stft(x, 16, 4, window=window, return_complex=True)
+        inside = torch.stft(x, 16, 4, window=window, center=False, onesided=False, return_complex=True)
+        return centred.abs().clamp(min=1e-5).log(), inside, torch.istft(centred, 16, 4, window=window)
+
+    return run
+
+
 IMAGES = ((8, 8), (8, 12), (16, 8), (8, 16), (20, 12), (12, 4))
 
 
