@@ -188,6 +188,19 @@ def spectra_of_any_length():
     return run
 
 
+@ROWS(
+    calls=[(randn(n, 2, seed=n, requires_grad=True),) for n in (9, 9, 12, 14, 11, 8)],
+    expect=(MISS, HIT, MISS, HIT, HIT, HIT),
+    regions=2,
+    grad=True,
+)
+def frames_by_strides(x):
+    """As frames of a signal are made in C++."""
+    rows = x.t().contiguous().tanh()
+    frames = (rows.shape[1] - 4) // 2 + 1
+    return rows.as_strided((2, frames, 4), (rows.shape[1], 2, 1)) * torch.arange(1.0, 5.0)
+
+
 IMAGES = ((8, 8), (8, 12), (16, 8), (8, 16), (20, 12), (12, 4))
 
 

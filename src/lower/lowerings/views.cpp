@@ -256,7 +256,15 @@ Result strided(Call& c, const Syms& sizes, std::function<Place(const Syms&)> pla
                               {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{offset}}},
                               std::move(place)}}};
 }
-// Windows of `size` every `step` along dim, as a new last dimension.
+// Windows every `step` along dim, as a new last dimension.
+std::function<Place(const Syms&)> windows_along(size_t dim, int64_t step) {
+  return [dim, step](Syms strides) {
+    const Sym along = strides[dim];
+    strides[dim] = along * Sym(step);
+    strides.push_back(along);
+    return Place(strides, 0);
+  };
+}
 Result unfold(Call& c) {
   const auto dim = static_cast<size_t>(Call::wrap(c.integer("dimension"), rank(c)));
   const int64_t step = c.integer("step");
@@ -265,12 +273,7 @@ Result unfold(Call& c) {
   if (sizes.empty() || !c.decide(window, Relation::le, sizes[dim])) return std::nullopt;
   sizes[dim] = floordiv(sizes[dim] - window, step) + 1;
   sizes.push_back(window);
-  return strided(c, sizes, [dim, step](Syms strides) {
-    const Sym along = strides[dim];
-    strides[dim] = along * Sym(step);
-    strides.push_back(along);
-    return Place(strides, 0);
-  });
+  return strided(c, sizes, windows_along(dim, step));
 }
 /// Positions along dimension d of a tensor of these sizes, in a shape that broadcasts to them.
 Value* positions(const Make& make, const Syms& sizes, int64_t d) {
@@ -397,16 +400,36 @@ std::optional<Steps> as_slices(int64_t count, const Ints& sizes, const Ints& str
   return steps;
 }
 
+/// Frames of a signal: windows along the rows that self makes up, as many as there are.
+Result windows_of_rows(Call& c) {
+  const Syms from = self(c), sizes = c.syms("size"), strides = c.syms("stride");
+  if (sizes.size() < 2 || !strides.back().is_const(1)) return std::nullopt;
+  const size_t last = sizes.size() - 2;
+  const Sym step = strides[last], window = sizes.back();
+  if (!step.is_const() || step.value() <= 0) return std::nullopt;
+  Syms rows(sizes.begin(), sizes.begin() + last);
+  rows.push_back(last > 0 ? strides[last - 1] : product(from));
+  const Syms along = graph::contiguous_strides(rows);
+  if (product(rows) != product(from) || !std::equal(along.begin(), along.end() - 1, strides.begin()))
+    return std::nullopt;
+  if (sizes[last] != floordiv(rows[last] - window, step) + 1) return std::nullopt;
+  if (rows == from) return strided(c, sizes, windows_along(last, step.value()));
+  return std::vector<Steps>{
+      {reshape_to(rows),
+       {Op::as_strided, {{"sizes", sizes}, {"strides", strides}, {"offset", Syms{Sym(0)}}}}}};
+}
+
 // Of sizes that differ: where all of self is shown, row by row, as in the gradient of what was written
-// through a view of all of something.
-Result all_row_by_row(Call& c) {
+// through a view of all of something, or windows of each row.
+Result of_rows(Call& c) {
   const record::TensorInfo& from = c.recorded("self");
   const Syms sizes = c.syms("size");
   const Ints inside = outermost_first(Ints(from.strides.begin(), from.strides.end()));
   const bool lies_so = is_dense(inside, from.sizes, from.strides) && std::ranges::is_sorted(inside);
   const bool begins_there = !c.has("storage_offset") || c.sym("storage_offset").is_const(from.offset);
-  if (!lies_so || !begins_there || product(sizes) != product(self(c))) return std::nullopt;
-  if (c.syms("stride") != graph::contiguous_strides(sizes)) return std::nullopt;
+  if (!lies_so || !begins_there) return std::nullopt;
+  if (product(sizes) != product(self(c)) || c.syms("stride") != graph::contiguous_strides(sizes))
+    return windows_of_rows(c);
   return std::vector<Steps>{{reshape_to(sizes)}};
 }
 
@@ -414,7 +437,7 @@ Result all_row_by_row(Call& c) {
 // gaps. Where the result shows every element once, it is another order of dimensions, or nested slices in
 // another order, which a write can go back through.
 Result as_strided(Call& c) {
-  if (!c.is_static()) return all_row_by_row(c);
+  if (!c.is_static()) return of_rows(c);
   const record::TensorInfo& from = c.recorded("self");
   const Ints sizes = c.integers("size"), strides = c.integers("stride");
   const int64_t offset = c.has("storage_offset") ? c.integer("storage_offset") - from.offset : 0;
