@@ -3,6 +3,7 @@
 
 import collections
 import itertools
+import math
 import warnings
 
 import pytest
@@ -248,6 +249,62 @@ def codes_that_move():
         book.mul_(0.9).add_(taken.t() @ rows / counts[:, None].clamp(min=1e-3), alpha=0.1)
         used = taken.mean(0)
         return x + (found - x).detach(), (-(used * (used + 1e-10).log()).sum()).exp(), nearest, book.clone()
+
+    return run
+
+
+@ROWS(calls=[(randn(2, n, 2, seed=n), randn(2, n, 2, seed=n)) for n in LENGTHS], expect=SIZES, regions=2)
+def sums_of_segments(x, steps):
+    """A state space's decay between each two steps of a chunk, as an attention."""
+    steps = F.softplus(steps).view(2, -1, 4, 2).permute(0, 3, 1, 2)
+    sums = steps[..., None].expand(*steps.shape, 4)
+    seen = torch.tril(torch.ones(4, 4, dtype=bool))
+    sums = sums.masked_fill(~torch.tril(seen, diagonal=-1), 0).cumsum(-2).masked_fill(~seen, -torch.inf)
+    return torch.einsum("bhcls,bcshp->bclhp", sums.neg().exp().nan_to_num(posinf=0.0), x.view(2, -1, 4, 2, 1))
+
+
+@ROWS(calls=[(randn(n, 3, seed=n),) for n in LENGTHS], expect=SIZES, regions=2)
+def splines_on_a_grid(x):
+    """As layers of splines have their bases."""
+    grid = (torch.arange(-2, 8) * 0.4 - 1).expand(3, -1)
+    x = x.tanh().unsqueeze(-1)
+    bases = ((x >= grid[:, :-1]) & (x < grid[:, 1:])).to(x.dtype)
+    for k in range(1, 3):
+        below = (x - grid[:, : -(k + 1)]) / (grid[:, k:-1] - grid[:, : -(k + 1)]) * bases[:, :, :-1]
+        above = (grid[:, k + 1 :] - x) / (grid[:, k + 1 :] - grid[:, 1:-k]) * bases[:, :, 1:]
+        bases = below + above
+    return bases, bases.sum(-1)
+
+
+@ROWS(
+    calls=[(randn(n, 4, seed=n), ints(2, 3 * n, below=n, seed=n), n) for n in (6, 6, 8, 9, 7)],
+    expect=(MISS, HIT, MISS, HIT, HIT),
+    regions=2,
+)
+def attention_over_edges(x, edges, nodes):
+    source, target = edges
+    scores = F.leaky_relu(x[source] + x[target], 0.2).sum(-1)
+    most = torch.full((nodes,), -torch.inf).scatter_reduce(0, target, scores, "amax")
+    shares = (scores - most[target]).exp()
+    shares = shares / (torch.zeros(nodes).index_add(0, target, shares)[target] + 1e-16)
+    return torch.zeros(nodes, 4).index_add_(0, target, x[source] * shares[:, None])
+
+
+@ROWS.made(calls=[(randn(2, n, 4, seed=n),) for n in (6, 6, 8, 10, 5)], expect=(MISS, HIT, MISS, HIT, HIT), regions=2)
+def experts_with_capacity():
+    """Tokens that come too late for an expert are dropped; how many fit is rounded up from a float."""
+    gate = nn.Linear(4, 3).requires_grad_(False)
+
+    def run(x):
+        tokens = x.flatten(0, 1)
+        weights, chosen = gate(tokens).softmax(-1).max(-1)
+        capacity = max(math.ceil(tokens.shape[0] / 3 * 1.25), 2)
+        taken = F.one_hot(chosen, 3)
+        place = (taken.cumsum(0) * taken).sum(-1) - 1
+        kept = place < capacity
+        slots = torch.zeros(3, capacity, 4)
+        slots[chosen[kept], place[kept]] = tokens[kept] * weights[kept, None]
+        return slots, (~kept).sum()
 
     return run
 
