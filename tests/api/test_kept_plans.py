@@ -13,7 +13,7 @@ import torch, torchbolt
 from torch import nn
 torch.manual_seed(0)
 torch.set_num_threads(1)
-net = nn.Sequential(*(m for _ in range(8) for m in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Softmax(-1))))
+net = nn.Sequential(*(m for _ in range(16) for m in (nn.Linear(16, 16), nn.LayerNorm(16), nn.GELU(), nn.Softmax(-1))))
 x = torch.randn(4, 16)
 """
 INFERENCE = """
