@@ -130,6 +130,16 @@ def test_gradients_of_gradients_of_a_view_made_within_an_operator():
     assert torch.autograd.gradgradcheck(torchbolt.compile(torch.linalg.tensorsolve), (a, b))
 
 
+def test_gradients_of_gradients_of_a_turned_view_made_within_an_operator_are_refused():
+    fn = torchbolt.compile(lambda x: torch.linalg.tensorinv(x, ind=1))
+    for call in range(3):  # the first pass is that of the recorded run
+        x = leaf(4, 2, 2)
+        if call > 0:
+            with pytest.raises(NotImplementedError, match="a part of what an operator made within"):
+                torch.autograd.grad(fn(x).square().sum(), x, create_graph=True)
+        fn(x).square().sum().backward()
+
+
 def test_gradients_of_gradients_after_later_forward_passes():
     """What a normalisation only counts is not held as saved."""
 

@@ -359,7 +359,7 @@ TensorId TrainedLinks::on_tape(size_t tangent) const {
     const TensorInfo &part = info_of(tape_, wanted_[i]), &whole = info_of(p_.forward->tape(), id);
     for (TensorId shown = 0; shown < wanted_[i]; ++shown)
       if (const TensorInfo& info = info_of(tape_, shown);
-          info.storage == part.storage && info.elements() == whole.elements())
+          info.storage == part.storage && info.elements() == whole.elements() && info.producer >= 0)
         return shown;
     return wanted_[i];
   }
