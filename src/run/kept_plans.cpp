@@ -149,7 +149,8 @@ loops::Plan planned(std::unique_ptr<graph::Graph> graph, const std::vector<lower
                     const loops::PlanOptions& options, Stages& stages, const std::vector<int>& free_outputs,
                     bool may_be_kept) {
   const auto same_call = [&](int64_t a, int64_t b) { return calls[a] == calls[b]; };
-  may_be_kept = may_be_kept && knob_bool("TORCHBOLT_CACHE") && graph->nodes.size() >= kNodes && !is_shown();
+  const bool is_worth_it = graph->nodes.size() >= kNodes && !cache::default_folder().empty();
+  may_be_kept = may_be_kept && is_worth_it && !is_shown();
   if (!may_be_kept) return loops::from_graph(std::move(graph), same_call, options, stages, free_outputs);
   stages.enter("graph");
   const std::string key = "plan of " + builds() + "\n" + knobs_for_cache_key() + "\n" + devices_of(*graph) +
