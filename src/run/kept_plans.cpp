@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <utility>
 
 #include "cache/disk_cache.h"
@@ -47,21 +48,27 @@ std::string devices_of(const graph::Graph& g) {
   return out;
 }
 
-/// The input that a value shows, by itself or through views; null: it shows none.
-const graph::Value* shown_by(const graph::Value* v) {
-  while (v->def && graph::op_info(v->def->op).kind == graph::OpKind::View) v = v->def->operands[0];
-  return v->def ? nullptr : v;
+/// What a value is a view or a cast of: itself, where it is none.
+const graph::Value* base_of(const graph::Value* v) {
+  while (v->def && (graph::op_info(v->def->op).kind == graph::OpKind::View || v->def->op == graph::Op::cast))
+    v = v->def->operands[0];
+  return v;
 }
 
-/// Products by parameters are put together in the order in which these lie, and without a copy where one
-/// begins at the other's end: so much of their addresses, which differ from process to process, counts.
+/// Products of one operand by parameters are put together in the order in which these lie, and without a copy
+/// where one begins at the other's end: so much of their addresses, which differ from process to process,
+/// counts. What is run where they have moved since is slower and right.
 std::string neighbours(const graph::Graph& g) {
-  std::vector<int> order;
+  std::map<const graph::Value*, std::vector<int>> weights;  // by operand
   for (const auto& node : g.nodes) {
     if (!graph::is_contraction(node->op) || node->op == graph::Op::conv) continue;
-    const graph::Value* weight = shown_by(node->operands[1]);
-    if (weight && g.inputs[weight->index].address) order.push_back(weight->index);
+    const graph::Value* weight = base_of(node->operands[1]);
+    if (!weight->def && g.inputs[weight->index].address)
+      weights[base_of(node->operands[0])].push_back(weight->index);
   }
+  std::vector<int> order;
+  for (const auto& [operand, of_it] : weights)
+    if (of_it.size() > 1) order.insert(order.end(), of_it.begin(), of_it.end());
   std::ranges::sort(order, {}, [&](int i) { return std::pair(g.inputs[i].address, i); });
   order.erase(std::ranges::unique(order).begin(), order.end());
   std::string out;
