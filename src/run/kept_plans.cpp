@@ -2,8 +2,6 @@
 #include "run/kept_plans.h"
 
 #include <algorithm>
-#include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <utility>
 
@@ -13,6 +11,8 @@
 #include "loops/from_graph.h"
 #include "support/knobs.h"
 #include "support/log.h"
+#include "support/text.h"
+#include "support/text_reader.h"
 
 namespace bolt::run {
 namespace {
@@ -110,31 +110,24 @@ std::string packed(const loops::Plan& plan) {
   const std::string text = loops::print(plan), graph = graph::print(*plan.graph);
   std::string out = std::to_string(text.size()) + " " + std::to_string(graph.size()) + "\n" + text + graph;
   for (const auto* list : {&plan.fold_steps, &plan.steps})
-    for (const loops::Step& s : *list) {
-      char line[64];
-      std::snprintf(line, sizeof line, "%d %a\n", s.node_count, s.alone);
-      out += line;
-    }
+    for (const loops::Step& s : *list) out += std::to_string(s.node_count) + " " + number(s.alone) + "\n";
   return out;
 }
 
 /// Throws for what packed() does not give.
 loops::Plan unpacked(const std::string& bytes) {
-  char* at = nullptr;
-  const size_t length = std::strtoull(bytes.c_str(), &at, 10), graph = std::strtoull(at, &at, 10);
-  const size_t begin = static_cast<size_t>(at - bytes.c_str()) + 1;
-  BOLT_CHECK(
-      begin <= bytes.size() && length <= bytes.size() - begin && graph <= bytes.size() - begin - length,
-      "a plan on disk ends too early");
-  const std::string_view all = bytes;
-  loops::Plan plan = loops::parse_plan(all.substr(begin, length));
-  plan.graph_text = all.substr(begin + length, graph);
-  const char* rest = bytes.c_str() + begin + length + graph;
+  const size_t line = bytes.find('\n');
+  TextReader lengths(std::string_view(bytes).substr(0, line));
+  const auto length = static_cast<size_t>(lengths.integer()), graph = static_cast<size_t>(lengths.integer());
+  std::string_view rest = std::string_view(bytes).substr(line + 1);
+  BOLT_CHECK(length <= rest.size() && graph <= rest.size() - length, "a plan on disk ends too early");
+  loops::Plan plan = loops::parse_plan(rest.substr(0, length));
+  plan.graph_text = rest.substr(length, graph);
+  TextReader numbers(rest.substr(length + graph));
   for (auto* list : {&plan.fold_steps, &plan.steps})
     for (loops::Step& s : *list) {
-      s.node_count = static_cast<int>(std::strtol(rest, &at, 10));
-      s.alone = std::strtod(at, &at);
-      rest = at;
+      s.node_count = static_cast<int>(numbers.integer());
+      s.alone = numbers.number();
     }
   return plan;
 }
