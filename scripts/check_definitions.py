@@ -14,8 +14,9 @@ What stands in an unnamed namespace or in a class is found where it is used; suc
 Row), but not that of a class which other files see.
 
 One room: no two .cpp files of a folder of src/, and no two tests, give one name to something of their own, nor one that
-another file of the namespace exports; nor do two files bring in one name from different namespaces. cmake/Unity.cmake
-may put both files into one unit: that is an error there, or the wrong one is called.
+another file of the namespace exports; nor do two files bring in one name from different namespaces; nor is a function
+of one file's own called as one of an enclosing namespace that another file calls, and hides it. cmake/Unity.cmake may
+put both files into one unit: that is an error there, or the wrong one is called.
 """
 
 import re
@@ -416,7 +417,8 @@ def are_built_together(file: str, other: str) -> bool:
 
 def complaints(files: list[tuple[str, str]]) -> list[str]:
     found = definitions_in(files)
-    return defined_twice(found) + classes_of_one_name(found) + clashes_in_rooms(found) + brought_in_twice(files)
+    one_definition = defined_twice(found) + classes_of_one_name(found)
+    return one_definition + clashes_in_rooms(found) + brought_in_twice(files) + hidden_in_rooms(found, files)
 
 
 def defined_twice(found: list[Definition]) -> list[str]:
@@ -495,6 +497,30 @@ def brought_in_twice(files: list[tuple[str, str]]) -> list[str]:
         )
         for scope, other in others
     ]
+
+
+def hidden_in_rooms(found: list[Definition], files: list[tuple[str, str]]) -> list[str]:
+    """`number(n, "value")` of a file's own beside a file that calls bolt::number(double)."""
+    texts = {file: text for file, text in files if file.endswith(".cpp") and file not in ALONE}
+    functions = [d for d in found if d.kind == "function" and d.name.isidentifier()]
+    exported = {(d.scope, d.name): d for d in functions if not d.is_own()}
+    own = {(d.file, d.name) for d in functions if d.is_own()}
+    lines = []
+    for hiding in functions:
+        room = room_of(hiding.file)
+        if not hiding.is_own() or hiding.file not in texts or room == "tests":
+            continue
+        spaces = hiding.namespace().split("::")[:-1]
+        outer = ("".join(f"{s}::" for s in spaces[:depth]) for depth in range(1, len(spaces)))
+        hidden = next((exported[o, hiding.name] for o in outer if (o, hiding.name) in exported), None)
+        # What has a word before it is declared, not called.
+        call = re.compile(rf"^[^/\n]*?(?:\breturn|[^\w\s.>:&*]) *{hiding.name}\(", re.MULTILINE)
+        for file, text in texts.items() if hidden else []:
+            is_other = room_of(file) == room and (file, hiding.name) not in own
+            if is_other and (place := call.search(text)):
+                line = text.count("\n", 0, place.end()) + 1
+                lines.append(f"{hiding.place()}: {hiding.name} hides {hidden.place()} of {file}:{line} in one unit")
+    return lines
 
 
 def main() -> int:

@@ -31,7 +31,7 @@
 namespace bolt::loops {
 namespace {
 
-std::string number(double v) {
+std::string constant_text(double v) {
   if (std::isnan(v)) return "nan";
   if (std::isinf(v)) return v < 0 ? "-inf" : "inf";
   char text[32];
@@ -91,13 +91,13 @@ class Printer {
     std::string dtype(dtype_name(e.dtype));
     switch (e.kind) {
       case ExprKind::Const:
-        if (is_float(e.dtype)) return "const " + dtype + " " + number(e.value);
+        if (is_float(e.dtype)) return "const " + dtype + " " + constant_text(e.value);
         if (e.dtype == DType::Bool) return e.ivalue ? "const b8 true" : "const b8 false";
         return "const " + dtype + " " + std::to_string(e.ivalue);
       case ExprKind::Index: return "index " + e.index.str();
       case ExprKind::Load: {
         std::string s = "load " + access(e.buffer, e.index, e.gather);
-        if (e.mask != kNone) s += " if " + ref(e.mask) + " else " + number(e.fill);
+        if (e.mask != kNone) s += " if " + ref(e.mask) + " else " + constant_text(e.fill);
         return s;
       }
       case ExprKind::Op: {

@@ -33,7 +33,7 @@ at::Tensor call(const char* name, const char* overload, Stack stack) {
   return stack.at(0).toTensor();
 }
 
-c10::IValue number(const Node& n, const char* name) {
+c10::IValue scalar_of(const Node& n, const char* name) {
   const graph::Attr& a = n.attrs.find(name)->second;
   if (const auto* d = std::get_if<double>(&a)) return at::Scalar(*d);
   if (const auto* i = std::get_if<int64_t>(&a)) return at::Scalar(*i);
@@ -101,10 +101,10 @@ at::Tensor create(const Node& n) {
     at::Tensor steps =
         call("aten::arange", "", {at::Scalar(sizes_of(n)[0]), dtype_of(n), none, device, none});
     return call("aten::add", "Scalar",
-                {call("aten::mul", "Scalar", {steps, number(n, "step")}), number(n, "start"), 1})
+                {call("aten::mul", "Scalar", {steps, scalar_of(n, "step")}), scalar_of(n, "start"), 1})
         .to(record::to_torch(n.out()->type.dtype));
   }
-  return call("aten::full", "", {sizes_of(n), number(n, "value"), dtype_of(n), none, device, none});
+  return call("aten::full", "", {sizes_of(n), scalar_of(n, "value"), dtype_of(n), none, device, none});
 }
 
 at::Tensor view(const Node& n, const at::Tensor& x) {
@@ -152,7 +152,7 @@ at::Tensor index(const Node& n, const Tensors& in) {
       const std::vector<int64_t> low = n.ints("low"), high = n.ints("high");
       std::vector<int64_t> both;  // of the last dimension first
       for (size_t d = low.size(); d-- > 0;) both.insert(both.end(), {low[d], high[d]});
-      return call("aten::constant_pad_nd", "", {in[0], both, number(n, "value")});
+      return call("aten::constant_pad_nd", "", {in[0], both, scalar_of(n, "value")});
     }
     case Op::slice_scatter: {
       const int64_t dim = n.attr<int64_t>("dim"), start = n.sym("start").value(),

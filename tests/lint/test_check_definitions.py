@@ -141,6 +141,26 @@ def test_one_name_is_brought_in_from_one_namespace():
     assert not lines("using graph::Node;") and not lines("using torch::autograd::Node;", room="loops")
 
 
+@pytest.mark.parametrize(
+    ("other", "is_hidden"),
+    [
+        ("int g() { return number(1.5); }", True),
+        ("int g(R r) { return r.number(1.5) + other::number(2); }", False),
+        ("namespace { double number(double a) { return a; } int h() { return number(1.5); } }", False),
+        ("struct R { int number(int a); };", False),
+    ],
+)
+def test_a_name_of_an_enclosing_namespace_is_not_hidden(other, is_hidden):
+    own, outer = "namespace { int number(int a, int b) { return a; } }", "std::string number(double a) { return {}; }"
+
+    def lines(room):
+        exported = ("src/support/text.cpp", inside(outer)), ("src/run/a.cpp", inside(own, "bolt::run"))
+        return check.complaints([*exported, (f"src/{room}/b.cpp", inside(other, "bolt::run"))])
+
+    assert bool([line for line in lines("run") if " hides " in line]) == is_hidden
+    assert not [line for line in lines("loops") if " hides " in line]
+
+
 def clashes_of_tests(first, second, place="tests/gemm/b_test.cpp"):
     return check.complaints([("tests/loops/a_test.cpp", inside(first)), (place, inside(second))])
 

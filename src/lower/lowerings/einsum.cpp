@@ -16,7 +16,7 @@ namespace {
 
 using Labels = std::vector<int>;
 
-bool holds(const Labels& labels, int label) {
+bool has_label(const Labels& labels, int label) {
   return std::find(labels.begin(), labels.end(), label) != labels.end();
 }
 bool is_distinct(Labels labels) {
@@ -43,7 +43,7 @@ struct Named {
     Syms over;
     Labels rest;
     for (size_t d = 0; d < labels.size(); ++d) {
-      if (holds(kept, labels[d]))
+      if (has_label(kept, labels[d]))
         rest.push_back(labels[d]);
       else
         over.push_back(static_cast<int64_t>(d));
@@ -64,12 +64,12 @@ std::optional<Term> contracted(Named a, Named b, const Labels& out) {
   b = b.summed(joined(a.labels, out));
   Labels batch, left, right, inner;
   for (int label : a.labels) {
-    const bool both = holds(b.labels, label);
+    const bool both = has_label(b.labels, label);
     if (both && a.size(label) != b.size(label)) return std::nullopt;  // one of them is broadcast
-    (both ? holds(out, label) ? batch : inner : left).push_back(label);
+    (both ? has_label(out, label) ? batch : inner : left).push_back(label);
   }
   for (int label : b.labels)
-    if (!holds(a.labels, label)) right.push_back(label);
+    if (!has_label(a.labels, label)) right.push_back(label);
   auto sizes_of = [](const Named& of, const Labels& labels) {
     Syms sizes;
     for (int label : labels) sizes.push_back(of.size(label));
@@ -161,9 +161,9 @@ Results tensordot(Call& c) {
   for (size_t i = 0; i < of_a.size(); ++i)
     right[Call::wrap(of_b[i], b->type.rank())] = left[Call::wrap(of_a[i], a->type.rank())];
   for (int label : left)
-    if (!holds(right, label)) out.push_back(label);
+    if (!has_label(right, label)) out.push_back(label);
   for (int label : right)
-    if (!holds(left, label)) out.push_back(label);
+    if (!has_label(left, label)) out.push_back(label);
   const auto product = contracted({{&c, a}, left}, {{&c, b}, right}, out);
   return product ? Results{product->value} : Results{};
 }
@@ -188,11 +188,12 @@ Results trilinear(Call& c) {
   for (int d = 0; d < rank; ++d) {
     const bool is_summed = std::find(sums.begin(), sums.end(), d) != sums.end();
     if (!is_summed) out.push_back(d);
-    if ((holds(named[0].labels, d) || holds(named[1].labels, d)) && (!is_summed || holds(named[2].labels, d)))
+    if ((has_label(named[0].labels, d) || has_label(named[1].labels, d)) &&
+        (!is_summed || has_label(named[2].labels, d)))
       of_first.push_back(d);
   }
   for (int d : out)
-    if (!holds(of_first, d) && !holds(named[2].labels, d)) return {};
+    if (!has_label(of_first, d) && !has_label(named[2].labels, d)) return {};
   const auto first = contracted(named[0], named[1], of_first);
   if (!first) return {};
   const auto all = contracted({*first, of_first}, named[2], out);

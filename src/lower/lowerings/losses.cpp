@@ -10,7 +10,7 @@
 namespace bolt::lower {
 namespace {
 
-Term max(Term a, double b) { return a.with(Op::maximum, a.number(b)); }
+Term no_less(Term a, double b) { return a.with(Op::maximum, a.number(b)); }
 
 enum Reduction : int64_t { kNone, kMean, kSum };
 
@@ -69,14 +69,14 @@ Term weighted(Call& c, const Formula& f, Term each) { return c.has("weight") ? e
 Term binary_cross_entropy(Call& c, const Formula& f) {
   Term x = f("self"), target = f("target");
   Term outside = where((x >= 0) & (x <= 1), Term{&c, c.scalar_value(0, DType::I64)}, 1);
-  Term each = (target - 1) * max(log1p(-x), -100) - target * max(log(x), -100);
+  Term each = (target - 1) * no_less(log1p(-x), -100) - target * no_less(log(x), -100);
   each = where(f.checked(outside, 1) == 0, each, 0);
   return reduced(c, f, weighted(c, f, each));
 }
 Results binary_cross_entropy_backward(Call& c) {
   Formula f(c);
   Term x = f("self");
-  Term each = incoming(c, f, x) * (x - f("target")) / max((1 - x) * x, 1e-12);
+  Term each = incoming(c, f, x) * (x - f("target")) / no_less((1 - x) * x, 1e-12);
   return f.only(weighted(c, f, each));
 }
 Term binary_cross_entropy_with_logits(Call& c, const Formula& f) {

@@ -31,7 +31,8 @@ std::vector<SizeFact> facts_alone(const lower::Sizes& sizes, const TrainedSizes:
 
 /// Not where a stage cannot go on: replaying it does the same. Only where failures of ours are to be seen is
 /// one of them raised in the middle of a backward pass.
-void compile(PartialPasses::Program& program, const TrainedSizes* sizes_of_region, const Wishes& wishes) {
+void compile_pass(PartialPasses::Program& program, const TrainedSizes* sizes_of_region,
+                  const Wishes& wishes) {
   try {
     const record::Tape& tape = program.tape;
     lower::Sizes sizes = sizes_of_region
@@ -66,7 +67,7 @@ std::shared_ptr<const PartialPasses::Program> PartialPasses::of(
   if (!tape) tape = std::move(arriving);
   if (!tape) return nullptr;
   auto program = std::make_shared<Program>(Program{std::move(*tape), wanted, nullptr, {}, {}});
-  if (known_.size() <= kMostCompiled) compile(*program, sizes, wishes);
+  if (known_.size() <= kMostCompiled) compile_pass(*program, sizes, wishes);
   if (program->compiled && !name_.empty()) program->compiled->launch_at_once(name_);
   at->second = std::move(program);
   return at->second;
