@@ -94,6 +94,10 @@ std::shared_ptr<CallEntry> find_entry(Site& site, const Given& given, guard::Fou
 std::shared_ptr<CallEntry> find_settled(Callable* self, Site& site, const Given& given, guard::Found& found) {
   auto fits = find_entry(site, given, found);
   if (fits) site.misses = 0;
+  if (fits && fits->waiting) {
+    if (!compile_waiting(self, site, fits)) return nullptr;
+    fits = find_entry(site, given, found);  // the entry may be gone, and others went on meanwhile
+  }
   if (fits && (fits->region || !fits->pending)) return fits;
   if (std::ranges::none_of(site.entries, [](const auto& each) { return each->pending != nullptr; }))
     return nullptr;

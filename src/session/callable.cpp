@@ -148,7 +148,8 @@ PyObject* compiled_regions(PyObject* o, PyObject*) {
   std::vector<std::pair<int64_t, PyRef>> all;
   bool sound = true;
   auto add = [&](Site& site) {
-    for (const auto& entry : std::vector(site.entries)) sound = sound && settle(self_of(o), site, entry);
+    for (const auto& entry : std::vector(site.entries))
+      sound = sound && compile_waiting(self_of(o), site, entry) && settle(self_of(o), site, entry);
     for (const auto& entry : site.entries) all.emplace_back(entry->serial, PyRef::steal(describe(*entry)));
     if (site.plain_instructions && site.plain_instructions != observe::PlainSteps::kToTheEnd)
       all.emplace_back(site.plain_serial, PyRef::steal(Py_BuildValue("{s:[],s:N}", "guards", "breaks",

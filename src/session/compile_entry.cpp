@@ -227,24 +227,47 @@ void compile_in_background(CallEntry& entry, run::Recorded recorded) {
   });
 }
 
+/// Nothing: the process ends.
+std::optional<Built> build(run::Recorded recorded) {
+  const WithoutGil others_go_on;
+  const CompilationHere compilation;
+  if (!compilation.may_begin()) return std::nullopt;
+  return try_compile(std::move(recorded));
+}
+
 bool compile_now(Callable* self, CallEntry& entry, run::Recorded recorded) {
-  Built built;
-  {
-    const WithoutGil others_go_on;
-    const CompilationHere compilation;
-    if (!compilation.may_begin()) return false;
-    built = try_compile(std::move(recorded));
-  }
+  std::optional<Built> done = build(std::move(recorded));
+  if (!done) return false;
+  Built& built = *done;
   if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), false;
   if (!built.region) throw Error(built.is_users ? ErrorKind::User : ErrorKind::Internal, built.failure);
   adopt(entry, std::move(built.region));
   return true;
 }
 
+/// Of a call that has just been recorded: would the same call come another way now?
+bool has_moved(const CallEntry& entry, const Given& given) {
+  guard::Found found;
+  return !entry.guards->check(given.roots, given.count, found);
+}
+
+/// What compiling `entry` has come to, as settle() says.
+bool take_over(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry, Built built) {
+  if (built.region) {
+    adopt(*entry, std::move(built.region));
+    return true;
+  }
+  std::erase(site.entries, entry);
+  --Stats::get().regions;
+  if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), true;
+  ++site.hopeless;
+  return report_failure(self, built.failure, built.is_users);
+}
+
 }  // namespace
 
 bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Bridge& bridge,
-                   observe::Observation& seen) {
+                   observe::Observation& seen, const Given* given) {
   run::Recorded recorded;
   describe_inputs(*entry, bridge, recorded);
   describe_region(self, *entry, bridge, seen, recorded);
@@ -260,7 +283,23 @@ bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Brid
     return true;
   }
   if (self->options->background) return compile_in_background(*entry, std::move(recorded)), true;
+  // Sizes that were marked are looked at when they are compiled, and so is what fullgraph forbids.
+  const bool may_wait = given && recorded.road == run::Road::compile && !recorded.tape.entries.empty() &&
+                        !self->options->fullgraph && entry->marked.empty();
+  if (may_wait && has_moved(*entry, *given)) {
+    entry->waiting = std::make_unique<run::Recorded>(std::move(recorded));
+    return true;
+  }
   return compile_now(self, *entry, std::move(recorded));
+}
+
+bool compile_waiting(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry) {
+  if (!entry->waiting) return true;
+  const std::unique_ptr<run::Recorded> recorded = std::move(entry->waiting);
+  entry->pending = std::make_shared<Pending>(false);  // calls of other threads do without it meanwhile
+  std::optional<Built> built = build(std::move(*recorded));
+  entry->pending = nullptr;
+  return take_over(self, site, entry, built ? std::move(*built) : Built{nullptr, "the process ends"});
 }
 
 void compile_again(Callable* self, CallEntry& entry) {
@@ -293,15 +332,7 @@ bool settle(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry)
     built = std::move(*entry->pending->built);
   }
   entry->pending = nullptr;
-  if (built.region) {
-    adopt(*entry, std::move(built.region));
-    return true;
-  }
-  std::erase(site.entries, entry);
-  --Stats::get().regions;
-  if (built.ends != EndsEarlier::no) return end_earlier(self, built.ends, built.failure), true;
-  ++site.hopeless;
-  return report_failure(self, built.failure, built.is_users);
+  return take_over(self, site, entry, std::move(built));
 }
 
 }  // namespace bolt::session

@@ -11,10 +11,17 @@
 
 namespace bolt::session {
 
-/// Compiles what was recorded into `entry`, now or in the background. False: it is of no use, and the next
-/// recording ends where sizes are data. Throws for failures; PythonError for those of a backend.
+/// Compiles what was recorded into `entry`, now, in the background, or, where the run itself has left what
+/// its guards rest on otherwise (an optimizer had no state yet, a cache was empty), when a call first fits
+/// again: there may never be one. `given`: of a call that was recorded from its beginning, else null. False:
+/// the recording is of no use, and the next one ends where sizes are data. Throws for failures; PythonError
+/// for those of a backend.
 bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Bridge& bridge,
-                   observe::Observation& seen);
+                   observe::Observation& seen, const Given* given);
+
+/// Compiles what `entry` waits for, if it does. Failures are as those of `settle`; also where regions are to
+/// end earlier the entry is gone.
+bool compile_waiting(Callable* self, Site& site, const std::shared_ptr<CallEntry>& entry);
 
 /// Compiles an entry that was read from an archive, from what it was compiled from. Throws for failures.
 void compile_again(Callable* self, CallEntry& entry);

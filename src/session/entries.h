@@ -27,6 +27,7 @@
 #include "observe/observation.h"
 #include "observe/rebuild/recipe.h"
 #include "record/text.h"
+#include "run/recorded.h"
 #include "run/runnable.h"
 
 namespace bolt::session {
@@ -100,7 +101,9 @@ struct CallEntry {
   bool idle = false;             ///< and many of them without an operator, the last ones
   std::shared_ptr<run::Runnable> region;  ///< null while it is being compiled in the background
   std::shared_ptr<Pending> pending;       ///< of that compilation
-  std::shared_ptr<run::Runnable> tried;   ///< the trial that `region` came of: calls of it may be under way
+  /// What is compiled when a call first fits. Null: it is compiled, or being compiled.
+  std::unique_ptr<run::Recorded> waiting;
+  std::shared_ptr<run::Runnable> tried;  ///< the trial that `region` came of: calls of it may be under way
   size_t nargs = 0;
   PyRef kwnames;
   /// Per tape input: the slot among the guarded tensors; -1: a constant.

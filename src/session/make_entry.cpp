@@ -121,7 +121,7 @@ bool make_entry(Callable* self, Site& site, const Given& given, observe::Observa
   if (PyObject* keep = self->options->guard_filter.get(); keep && !entry->guards->filter(keep)) return false;
   if (log_wanted("guards"))
     for (const std::string& line : entry->guards->describe()) log("guards", name_of(self) + ": " + line);
-  if (!compile_entry(self, entry, bridge, seen)) {
+  if (!compile_entry(self, entry, bridge, seen, &site == &self->state->start ? &given : nullptr)) {
     if (!self->options->fullgraph) return true;
     set_exception("GraphBreak",
                   "what comes behind an operator whose result has as many elements as its data say "

@@ -30,6 +30,7 @@ void log_differences(Callable* self, const guard::Differences& differ) {
 /// A whole step is a program for one set of sizes (Bridge::leaves_behind). The last batch of an epoch gets
 /// one of its own; where there is a third set, sizes are symbols, and regions end at the backward pass.
 bool is_step(const std::shared_ptr<CallEntry>& entry) {
+  if (entry->waiting) return autograd::has_passes(entry->waiting->tape);
   return entry->region && autograd::has_passes(entry->region->tape());
 }
 bool is_step_for_few_sizes(const Site& site) {
@@ -41,7 +42,7 @@ bool is_step_for_few_sizes(const Site& site) {
 /// So it is with sizes that are numbers of Python's, which are symbols from the second value on: a step whose
 /// passes had to know one is that of the second.
 bool is_step_for_one_number(const std::shared_ptr<CallEntry>& entry) {
-  if (!is_step(entry) || entry->region->facts.sizes_given_up.empty()) return false;
+  if (!is_step(entry) || !entry->region || entry->region->facts.sizes_given_up.empty()) return false;
   return std::ranges::any_of(entry->region->tape().entries, [](const record::Entry& e) {
     for (size_t i = 0; i < e.args.size(); ++i)
       if (record::may_decide_sizes(e, i) &&

@@ -299,7 +299,7 @@ PyObject* save(Callable* self, PyObject* weights) {
   return or_exception(self, "saved", [&] {
     const auto settled = [&](Site& site) {
       for (const auto& entry : std::vector(site.entries))
-        if (!settle(self, site, entry))
+        if (!compile_waiting(self, site, entry) || !settle(self, site, entry))
           throw Error(ErrorKind::User, "a region could not be compiled; torchbolt.explain() says why");
     };
     if (self->options->backend || self->options->road != run::Road::compile)
