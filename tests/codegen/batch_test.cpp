@@ -9,7 +9,9 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <mutex>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -111,6 +113,34 @@ TEST_F(BatchTest, AForkedChildWaitsForNobody) {
   int status = -1;
   waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+}
+
+TEST_F(BatchTest, LongOnesAreCompiledBesideEachOther) {
+  setenv("TORCHBOLT_THREADS", "2", 1);
+  std::vector<BatchUnit> all;
+  for (const int length : {900, 10, 800, 20, 30, 40}) {
+    const std::string letter(1, static_cast<char>('a' + all.size()));
+    all.push_back({letter + std::string(static_cast<size_t>(length), '.'), nullptr, nullptr});
+  }
+  std::mutex mutex;
+  std::vector<std::set<size_t>> shares;
+  auto noting = compiler();
+  noting.object = [&, object = noting.object](const std::vector<NamedUnit>& units) {
+    const std::lock_guard lock(mutex);
+    auto& share = shares.emplace_back();
+    for (const NamedUnit& u : units) share.insert(u.unit);
+    return object(units);
+  };
+  std::optional<Batch> batch(std::in_place, all, noting);
+  batch->compile();
+  unsetenv("TORCHBOLT_THREADS");
+  std::ranges::sort(shares);
+  EXPECT_EQ(shares, (std::vector<std::set<size_t>>{{0}, {1, 2, 3, 4, 5}}));
+  expect_code(*batch);
+  batch.reset();
+  Batch from_disk(all, compiler());
+  EXPECT_TRUE(from_disk.compile());
+  expect_code(from_disk);
 }
 
 TEST_F(BatchTest, AsManyThreadsAsThereMayBe) {

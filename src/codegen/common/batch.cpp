@@ -10,6 +10,7 @@
 #include <functional>
 #include <map>
 #include <mutex>
+#include <numeric>
 #include <optional>
 
 #include "cache/disk_cache.h"
@@ -131,26 +132,46 @@ using Missing = std::vector<size_t>;
 
 std::string name_of(size_t place) { return "k" + std::to_string(place); }
 
-/// Object t holds the missing units t, t + threads, ...
-std::vector<std::string> make_objects(const Missing& missing, const Compiler& compiler) {
+/// By object, the places among the missing units of those that it holds. Each is compiled by a thread, and
+/// all wait for the last one: the longest texts, which take longest as a rule, go to different objects.
+std::vector<std::vector<size_t>> shares(const std::vector<BatchUnit>& units, const Missing& missing,
+                                        size_t objects) {
+  std::vector<size_t> order(missing.size());
+  std::iota(order.begin(), order.end(), 0);
+  auto length = [&](size_t place) { return units[missing[place]].key.size(); };
+  std::ranges::stable_sort(order, std::ranges::greater(), length);
+  std::vector<std::vector<size_t>> out(objects);
+  std::vector<size_t> total(objects);
+  for (const size_t place : order) {
+    const auto least = static_cast<size_t>(std::ranges::min_element(total) - total.begin());
+    out[least].push_back(place);
+    total[least] += length(place);
+  }
+  return out;
+}
+
+std::vector<std::string> make_objects(const std::vector<BatchUnit>& units, const Missing& missing,
+                                      const Compiler& compiler) {
   const size_t threads = std::min(compile_threads(), std::max<size_t>(1, missing.size() / 2));
-  std::vector<std::vector<NamedUnit>> parts(threads);
-  for (size_t i = 0; i < missing.size(); ++i) parts[i % threads].push_back({missing[i], name_of(i)});
+  const std::vector<std::vector<size_t>> parts = shares(units, missing, threads);
   std::vector<std::string> objects(threads);
   in_parallel(threads, [&](size_t t) {
+    std::vector<NamedUnit> share;
+    for (const size_t place : parts[t]) share.push_back({missing[place], name_of(place)});
     const CompileTurn turn;
-    objects[t] = compiler.object(parts[t]);
+    objects[t] = compiler.object(share);
   });
   return objects;
 }
 
 void attach(std::vector<BatchUnit>& units, const Missing& missing, const std::vector<std::string>& objects,
             const Compiler& compiler) {
+  const std::vector<std::vector<size_t>> parts = shares(units, missing, objects.size());
   for (size_t t = 0; t < objects.size(); ++t) {
     const std::shared_ptr<MachineCode> code = compiler.load(objects[t]);
-    for (size_t i = t; i < missing.size(); i += objects.size()) {
-      units[missing[i]].code = code;
-      units[missing[i]].function = code->address(name_of(i));
+    for (const size_t place : parts[t]) {
+      units[missing[place]].code = code;
+      units[missing[place]].function = code->address(name_of(place));
     }
   }
 }
@@ -215,7 +236,7 @@ bool find_or_make(std::vector<BatchUnit>& units, const Missing& missing, const C
     disk.write(key, *bytes);
     return true;
   }
-  const std::vector<std::string> objects = make_objects(missing, compiler);
+  const std::vector<std::string> objects = make_objects(units, missing, compiler);
   attach(units, missing, objects, compiler);
   const std::string bytes = pack(objects);
   disk.write(key, bytes);
