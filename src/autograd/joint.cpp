@@ -14,6 +14,7 @@
 
 #include "autograd/copied_results.h"
 #include "autograd/follow.h"
+#include "autograd/numbers_in_tensors.h"
 #include "autograd/selected_rows.h"
 #include "autograd/trial.h"
 #include "autograd/walk.h"
@@ -96,7 +97,9 @@ class Making {
 
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
-    options.keeps_numbers_of_tensors = true;
+    options.number_out_of = [&](const at::Tensor& from, const record::Arg& arg) {
+      return numbers_.take(from, arg);
+    };
     options.before = [&](size_t i, const torch::jit::Stack& stack) {
       at_ = i;
       first_numbers_.push_back(at::sequence_number::peek());
@@ -108,10 +111,12 @@ class Making {
     };
     options.instead = [&](size_t i, torch::jit::Stack& stack) {
       const record::Entry& entry = run_.entries[i];
-      if (takes_number_of_tensor(entry)) {
-        if (entry.grad_mode && std::ranges::any_of(stack, holds_followed))
-          writer_.refuse("gradients that rest on a number out of a tensor");
-        return writer_.call(entry.op, stack), true;
+      if (std::ranges::any_of(entry.args, is_number_of_tensor)) {
+        const bool followed = entry.grad_mode && std::ranges::any_of(stack, holds_followed);
+        if (!followed) return writer_.call(entry.op, stack), true;
+        writer_.go_on_at(entry.loc);
+        if (call_with_tensors(entry, numbers_, stack)) return true;
+        writer_.refuse("gradients that rest on a number out of a tensor");
       }
       if (rows_.takes(i)) return writer_.go_on_at(entry.loc), rows_.call(i, stack), true;
       if (computes_by_itself(entry, stack)) return writer_.call(entry.op, stack), true;
@@ -133,13 +138,6 @@ class Making {
                                                   "aten::nanquantile"};
     if (std::ranges::find(kNames, entry.op.operator_name().name) == std::end(kNames)) return false;
     return !entry.grad_mode || !stack[0].toTensor().requires_grad();
-  }
-
-  /// As an argument that is no operand.
-  static bool takes_number_of_tensor(const record::Entry& entry) {
-    return std::ranges::any_of(entry.args, [](const record::Arg& arg) {
-      return arg.kind == record::Arg::Kind::Value && !arg.tensors.empty();
-    });
   }
 
   bool is_own(size_t input) const { return own_.contains(static_cast<int>(input)); }
@@ -270,6 +268,7 @@ class Making {
   Trial* trial_;  ///< null: it is as in the recorded run
   Writer writer_;
   SelectedRows rows_;
+  NumbersTaken numbers_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<InputPtr> nodes_;          ///< null: the input requires no gradient
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node

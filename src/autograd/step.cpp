@@ -12,6 +12,7 @@
 
 #include "autograd/gradients.h"
 #include "autograd/joint.h"
+#include "autograd/numbers_in_tensors.h"
 #include "autograd/selected_rows.h"
 #include "autograd/walk.h"
 #include "autograd/writer.h"
@@ -138,7 +139,7 @@ class StepMaking {
 
   std::vector<at::Tensor> replay() {
     record::ReplayOptions options;
-    options.keeps_numbers_of_tensors = true;
+    options.number_out_of = [&](const at::Tensor& from, const Arg& arg) { return numbers_.take(from, arg); };
     options.before = [&](size_t i, const Stack& stack) {
       first_numbers_.push_back(at::sequence_number::peek());
       const bool is_pass = is_gradients(run_.entries[i]);
@@ -158,7 +159,11 @@ class StepMaking {
         if (record::makes_leaf(run_.entries[i])) make_leaf(stack[0].toTensor());
         return true;
       }
-      return writer_.call_by_formula(run_.entries[i], stack);
+      const bool rests = std::ranges::any_of(run_.entries[i].args, is_number_of_tensor);
+      if (!rests) return writer_.call_by_formula(run_.entries[i], stack);
+      writer_.go_on_at(run_.entries[i].loc);
+      if (call_with_tensors(run_.entries[i], numbers_, stack)) return true;
+      writer_.refuse("gradients that rest on a number out of a tensor");
     };
     options.after = [&](size_t i, const Stack& results) {
       if (!copied_ && !rows_.gives_rows(i)) writer_.end(i, results);
@@ -182,7 +187,8 @@ class StepMaking {
     bool any = false, computes = false;
     for (size_t i = 0; i < entry.args.size(); ++i) {
       const Arg& arg = entry.args[i];
-      computes |= record::differs_between_calls(arg) && !is_operand_that_differs(arg);
+      computes |=
+          record::differs_between_calls(arg) && !is_operand_that_differs(arg) && !is_number_of_tensor(arg);
       for (TensorId id : arg.tensors)
         if (id >= 0 && untracked_[id] && !is_given_a_history(entry, i))
           writer_.refuse("something made of a parameter where gradients were not followed");
@@ -237,6 +243,7 @@ class StepMaking {
   bool copied_ = false;          ///< the entry in progress
   Writer writer_;
   SelectedRows rows_;
+  NumbersTaken numbers_;
   std::vector<at::Tensor> fakes_;        ///< of the inputs
   std::vector<uint64_t> first_numbers_;  ///< by entry: the next number that autograd would have given a node
   std::vector<NodePtr> nodes_, leaves_made_;

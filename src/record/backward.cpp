@@ -100,8 +100,8 @@ class Search {
 }  // namespace
 
 bool is_better_apart(const Tape& tape) {
-  auto differs = [](const Arg& arg) {  // an operand is handed on as a tensor is
-    return differs_between_calls(arg) && arg.kind != Arg::Kind::WrappedNumber;
+  auto differs = [](const Arg& arg) {  // an operand is handed on as a tensor is, and so is what is in one
+    return !arg.syms.empty() && arg.kind != Arg::Kind::WrappedNumber;
   };
   for (size_t i : left_to_eager(tape, false))
     if (is_followed(tape, tape.entries[i])) return true;

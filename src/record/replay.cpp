@@ -134,8 +134,10 @@ class Replay {
   }
 
   c10::IValue number(const Arg& arg) const {
-    if (!arg.tensors.empty() && !options_.keeps_numbers_of_tensors)
-      return number_out_of(tensors_[arg.tensors[0]], arg);
+    if (!arg.tensors.empty()) {
+      const at::Tensor& from = tensors_[arg.tensors[0]];
+      return options_.number_out_of ? options_.number_out_of(from, arg) : number_out_of(from, arg);
+    }
     if (arg.syms.empty() || !options_.value) return arg.value;
     return number_of(arg, options_.value);
   }

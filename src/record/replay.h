@@ -23,8 +23,8 @@ struct ReplayOptions {
   ReplayWatch before, after;
   CallGenerators generators;
   ReplayInstead instead;
-  /// Numbers that were taken out of tensors are what they were in the recorded run.
-  bool keeps_numbers_of_tensors = false;
+  /// Of numbers that were taken out of tensors: what one is, which is read in the tensor otherwise.
+  std::function<c10::IValue(const at::Tensor&, const Arg&)> number_out_of;
   bool follows = false;  ///< autograd does, also where it did not in the recorded run
   /// Tensors under vmap among the inputs. What is made apart from them, and written to later, is made of
   /// them, too, since no operator of theirs writes to what is not.

@@ -286,10 +286,20 @@ OPERANDS = [
     "F.leaky_relu(x, n) * w",  # no gradient goes through what is given the number
     "torch.addmm(x, x, x[:4], beta=n) @ w.diag()",
 ]
+WITH_TENSORS = [  # the same of a tensor in the number's place
+    "torch.where(x > 0, x * w, n) + torch.where(x > 0, n, x * w)",
+    "(x * w).clamp(-n, n) + (x * w).clamp(-0.1, n).clamp_min(n / 2).clamp(max=n)",
+    "(x * w).clamp_(0, n)",
+    "(x * w).masked_fill(x > 0, n) + (x * w).masked_fill_(x < 0, n)",
+    "torch.add(x, w, alpha=n) - (x * w).sub(x, alpha=n) + (x * w).add_(x, alpha=n)",
+    "torch.addcmul(x, x, w, value=n) + (x * w).addcdiv(x, w + 1, value=n)",
+    "(x * w + 5).pow(n) + torch.pow(n, x * w) + torch.lerp(x, x * w, n)",
+    "(x * w).fmod(n + 0.3) + (x * w).index_fill(0, torch.tensor([0]), n)",
+]
 
 
-@pytest.mark.parametrize("text", OPERANDS)
-def test_gradients_read_their_numbers(text):
+@pytest.mark.parametrize("text", OPERANDS + WITH_TENSORS)
+def test_gradients_read_their_numbers(text, capfd):
     body = eval(f"lambda x, w, n: ({text})", {"torch": torch, "F": F})
 
     def fn(x, w, s):
@@ -298,6 +308,7 @@ def test_gradients_read_their_numbers(text):
 
     torch.manual_seed(0)
     torchbolt.reset()
+    torchbolt.set_logs("perf_hints")
     compiled = torchbolt.compile(fn)
     for k in range(6):
         x, seen = torch.randn(6 + k // 2, 4), []
@@ -312,12 +323,39 @@ def test_gradients_read_their_numbers(text):
         torch.testing.assert_close(seen[1], seen[2], rtol=1e-4, atol=1e-4, check_dtype=False)
     stats = torchbolt.stats()
     assert (stats["recordings"], stats["eager_fallbacks"], stats["region_ends"]) == (2, 0, 0)
+    if text in WITH_TENSORS:
+        assert "left to eager" not in capfd.readouterr().err
 
 
-def test_a_step_reads_its_numbers():
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("text", WITH_TENSORS)
+def test_gradients_of_halves_read_their_numbers(text, dtype):
+    body = eval(f"lambda x, w, n: ({text})", {"torch": torch})
+
+    def fn(x, w):
+        return body(x, w, x.abs().max().item() / 8) * 2
+
+    torch.manual_seed(0)
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for _ in range(4):
+        x, seen = torch.randn(6, 4).to(dtype), []
+        for f, of in ((fn, dtype), (compiled, dtype), (fn, torch.float64)):
+            w = torch.full((4,), 0.75, dtype=of, requires_grad=True)
+            y = f(x.to(of), w)
+            seen.append((y.detach().double(), torch.autograd.grad(y.sum(), w)[0].double()))
+        for eager, mine, exact in zip(*seen):
+            error = (mine - exact).abs().max()
+            assert error <= 2 * (eager - exact).abs().max() + 4 * torch.finfo(dtype).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("body, ends", [("y.clamp(-n, n / 2)", 0), ("F.layer_norm(y, (4,), eps=n)", 1)])
+def test_a_step_reads_its_numbers(body, ends):
+    body = eval(f"lambda y, n: ({body})", {"F": F})
+
     def step(model, optimizer, x):
         top = x.abs().max().item()
-        loss = (model(x / top) * top).square().mean() * (top + 1)
+        loss = body(model(x / top) * top, top).square().mean() * (top + 1)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -331,7 +369,8 @@ def test_a_step_reads_its_numbers():
     for _ in range(4):
         x = torch.randn(6, 4)
         torch.testing.assert_close(compiled(*mine, x), step(*eager, x))
-    assert torchbolt.stats()["region_ends"] == torchbolt.stats()["eager_fallbacks"] == 0
+    stats = torchbolt.stats()
+    assert (stats["region_ends"], stats["eager_fallbacks"]) == (ends, 0)
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float16, torch.bfloat16, torch.uint8, torch.int16], ids=str)
