@@ -74,6 +74,7 @@ NUMBERS_OF_OPERATORS = {  # steps that are calls of ATen, which reads the number
     "F.batch_norm(x, mean := x.mean(0), var := x.var(0), training=True, momentum=n), mean, var": 0,
     "F.instance_norm(x.view(1, 2, 12), eps=n)": 1,
     "F.scaled_dot_product_attention(x[None], x[None], x[None], scale=n)": 0,
+    "(x.abs() ** n, n**x, torch.pow(x.half().abs(), n))": 0,
     "F.leaky_relu(x, n)": 0,
     "F.elu(x, n)": 0,
     "F.softplus(x, n)": 0,
@@ -347,6 +348,30 @@ def test_gradients_of_halves_read_their_numbers(text, dtype):
         for eager, mine, exact in zip(*seen):
             error = (mine - exact).abs().max()
             assert error <= 2 * (eager - exact).abs().max() + 4 * torch.finfo(dtype).eps * exact.abs().max()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_powers_at_their_edges(dtype):
+    def fn(x, y, number):
+        n = number.item()
+        return x**n, n**y
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    # Not -0.0, whose root has a sign where the exponent is known to be 0.5.
+    values = [0.0, 1.0, -1.0, 2.5, -2.5, 1e-3, 300.0, float("inf"), float("nan")]
+    for n in (1.5, 0.0, 1.0, 2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 0.1, -3.3):
+        seen, number = [], torch.tensor(n, dtype=torch.float64)
+        for f in (fn, compiled):
+            x, y = (torch.tensor(values, dtype=dtype, requires_grad=True) for _ in range(2))
+            results = f(x, y, number)
+            sum(r.sum() for r in results).backward()
+            seen.append((*(r.detach() for r in results), x.grad, y.grad))
+            with torch.no_grad():
+                seen[-1] += f(x, y, number)
+        for want, got in zip(*seen):
+            torch.testing.assert_close(got, want, equal_nan=True)
+    assert torchbolt.stats()["region_ends"] == torchbolt.stats()["eager_fallbacks"] == 0
 
 
 @pytest.mark.parametrize("body, ends", [("y.clamp(-n, n / 2)", 0), ("F.layer_norm(y, (4,), eps=n)", 1)])

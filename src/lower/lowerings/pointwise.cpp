@@ -208,11 +208,12 @@ Value* rounded_power(const Call& c, Value* x, double e) {
   return e == 3 ? c.make(Op::mul, {square, x}) : c.make(Op::reciprocal, {square});
 }
 
-// Small whole powers are products, as ATen computes them.
+// Small whole powers are products, and halves roots, as ATen computes them; of a float that differs between
+// calls it is a power whatever it is.
 std::vector<Value*> power(Call& c) {
   DType t = *to_bolt(c.promote({"self", "exponent"}));
   if (!is_float(t)) return {};
-  if (!c.is_tensor("exponent")) {
+  if (!c.is_tensor("exponent") && !(c.is_symbolic("exponent") && c.is_real("exponent"))) {
     Value* x = c.operand("self", t);
     double e = c.scalar("exponent").toDouble();
     if (Value* rounded = rounded_power(c, x, e)) return {rounded};

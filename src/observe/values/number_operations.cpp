@@ -177,7 +177,10 @@ PyObject* size_arithmetic(Recording& recording, Frame& frame, int op, PyObject* 
     const bool number_first = guard::is_tensor(right);
     if (world.late(number_first ? right : left)) return nullptr;
     recording.mark(frame);
-    PyRef lent = PyRef::steal(world.lend(number_first ? left : right, kind != Binary::power));
+    // Gradients compute with an exponent: one that is drawn would have to be known to them.
+    PyObject* number = number_first ? left : right;
+    const bool operand = kind != Binary::power || world.phase_of(number) == guard::Phase::late;
+    PyRef lent = PyRef::steal(world.lend(number, operand));
     if (!lent) return nullptr;
     PyObject* value =
         with_tensor(recording, frame, op, number_first ? right : left, lent.get(), number_first);
