@@ -66,11 +66,42 @@ constexpr FactByNames kRows[] = {
     {&OperatorFacts::passes_on, "torchbolt::function."},
 };
 
+struct FloatsByNames {
+  std::string_view arguments, operators;
+};
+constexpr FloatsByNames kComputedWith[] = {
+    {"eps",
+     "aten::layer_norm aten::rms_norm aten::group_norm aten::batch_norm aten::instance_norm "
+     "aten::native_layer_norm aten::native_group_norm aten::native_batch_norm aten::pairwise_distance "
+     "aten::cosine_similarity aten::poisson_nll_loss aten::triplet_margin_loss aten::logit aten::logit_ "
+     "aten::special_logit"},
+    {"momentum", "aten::batch_norm aten::instance_norm aten::native_batch_norm"},
+    {"scale", "aten::scaled_dot_product_attention"},
+    {"margin",
+     "aten::cosine_embedding_loss aten::hinge_embedding_loss aten::margin_ranking_loss "
+     "aten::triplet_margin_loss"},
+    {"delta", "aten::huber_loss"},
+    {"beta", "aten::smooth_l1_loss"},
+    {"label_smoothing", "aten::cross_entropy_loss"},
+    {"value", "aten::pad"},
+    {"nan posinf neginf", "aten::nan_to_num aten::nan_to_num_"},
+    {"q", "aten::quantile aten::nanquantile"},
+    {"mean std", "aten::normal aten::normal_ aten::log_normal aten::log_normal_"},
+    {"from to", "aten::uniform aten::uniform_"},
+    {"lambd", "aten::exponential aten::exponential_"},
+    {"p", "aten::bernoulli aten::bernoulli_ aten::geometric aten::geometric_"},
+};
+
 constexpr std::string_view kNormalisations[] = {"aten::batch_norm", "aten::instance_norm",
                                                 "aten::native_batch_norm", "aten::_batch_norm_impl_index"};
 constexpr int kMean = 3, kVariance = 4;  // of each of them
 
 constexpr int kGradient = 0, kResult = 4;  // of attention's backward pass
+
+bool has_word(std::string_view words, std::string_view word) {
+  const std::vector<std::string_view> all = split(words, ' ');
+  return std::ranges::find(all, word) != all.end();
+}
 
 /// Does an operator that is none of ATen's give Python anything but tensors? Numbers, texts, and whether
 /// there is a tensor at all, may be made of data. (ATen's are told by name.)
@@ -108,9 +139,9 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
   facts.ends_region = gives_numbers(op);
   const auto& [name, overload] = op.operator_name();
   const std::string full_name = name + "." + overload;
-  auto is_named = [&](std::string_view known) { return known == name || known == full_name; };
+  auto is_among = [&](std::string_view names) { return has_word(names, name) || has_word(names, full_name); };
   for (const FactByNames& row : kRows) {
-    if (!std::ranges::any_of(split(row.names, ' '), is_named)) continue;
+    if (!is_among(row.names)) continue;
     facts.*row.fact = true;
     facts.raises_by_data |= row.raises_by_data;
   }
@@ -127,6 +158,9 @@ OperatorFacts look_up(const c10::OperatorHandle& op) {
       if (is_written(returns[r]) && *returns[r].alias_info() == *arguments[a].alias_info())
         facts.handed_back.emplace_back(static_cast<int>(r), static_cast<int>(a));
   }
+  for (const auto& [floats, operators] : kComputedWith)
+    for (size_t a = 0; a < arguments.size() && is_among(operators); ++a)
+      if (has_word(floats, arguments[a].name())) facts.only_computes_with.push_back(a);
   // cuDNN's plan of a backward pass is looked up by query, key and value alone (ATen's MHAParams).
   if (name == "aten::_scaled_dot_product_cudnn_attention_backward")
     facts.lie_as_eagers = {kGradient, kResult};

@@ -44,7 +44,10 @@ struct OperatorFacts {
   bool composite = false;  ///< ATen writes it as calls of others, above autograd (record/parts.cpp)
   bool uninitialised = false;  ///< gives memory as it was, which others write to, maybe unseen
   bool reads_memory = false;   ///< a composite that takes numbers out of its tensors' memory, unseen
-  std::vector<int> written;    ///< arguments that it writes to, by its schema
+  /// Floats that it only computes with: whatever they are, it gives new tensors of the same sizes. Of another
+  /// one, as of dropout's p, 0 or 1 may decide what is made.
+  std::vector<size_t> only_computes_with;
+  std::vector<int> written;  ///< arguments that it writes to, by its schema
   /// Arguments that it writes to when it trains: normalisations write their running statistics then, of which
   /// the schema says nothing. Empty: it is none of them.
   std::vector<int> written_in_training;

@@ -11,13 +11,6 @@ namespace {
 
 thread_local ParsedFloats* parsing = nullptr;
 
-/// ATen computes with these and never asks whether they are 0 or 1, which of dropout's p decides what is
-/// made.
-bool decides(const std::string& argument) {
-  return argument != "eps" && argument != "momentum" && argument != "scale" && argument != "margin" &&
-         argument != "value";
-}
-
 bool is_float(c10::Type& type) {
   if (type.kind() == c10::TypeKind::FloatType) return true;
   return type.kind() == c10::TypeKind::OptionalType &&
@@ -73,7 +66,7 @@ void ParsedFloats::give(const c10::OperatorHandle& op, const OperatorFacts& fact
     bool may_decide = false;
     for (size_t i : places) {
       symbols[i] = {first.symbol};
-      may_decide |= decides(op.schema().arguments()[i].name());
+      may_decide |= std::ranges::find(facts.only_computes_with, i) == facts.only_computes_with.end();
     }
     if (may_decide) given_.push_back(first.symbol);
     std::erase_if(asked_, [&](const Asked& other) { return bits(other.value) == bits(first.value); });

@@ -84,6 +84,10 @@ NUMBERS_OF_OPERATORS = {  # steps that are calls of ATen, which reads the number
     "F.pairwise_distance(x, x + 1, eps=n)": 1,
     "F.margin_ranking_loss(x, x + 1, x.sign(), margin=n)": 1,
     "F.pad(x, (1, 2), value=n)": 1,
+    "F.huber_loss(x, x + 1, delta=n)": 1,
+    "F.cross_entropy(x, x.argmax(1), label_smoothing=n)": 1,
+    "torch.nan_to_num(x / 0, n, n, -n)": 1,
+    "x.quantile(n)": 1,
 }
 
 
@@ -106,6 +110,49 @@ def test_operators_read_their_numbers(text):
     assert (stats["recordings"], stats["eager_fallbacks"], stats["region_ends"]) == (1, 0, 0)
     seen = torchbolt.explain(fn)(x)
     assert str(seen).count("extern aten") == NUMBERS_OF_OPERATORS[text]
+
+
+def test_bounds_of_draws():
+    def fn(x):
+        n = x.abs().max().item()
+        return torch.empty_like(x).uniform_(-n, n) + torch.normal(n, 0.5, (3,)), x.new_empty(3).exponential_(n + 1)
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed, x in enumerate(FLOATS * 2):
+        torch.manual_seed(seed)
+        want = fn(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(compiled(x), want)
+    assert torchbolt.stats()["region_ends"] == torchbolt.stats()["eager_fallbacks"] == 0
+
+
+@pytest.mark.parametrize("grad", [False, True])
+@pytest.mark.parametrize(
+    "text", ["F.huber_loss(y, x, delta=n)", "y.quantile(n)", "F.cross_entropy(y, x, label_smoothing=n)"]
+)
+def test_numbers_that_operators_refuse(text, grad):
+    body = eval(f"lambda x, y, n: ({text})", {"F": F})
+
+    def fn(x, w, number, log):
+        log.add_(1)
+        return body(x, x * w, number.item()) * 2
+
+    torchbolt.reset()
+    compiled, logs = torchbolt.compile(fn), [torch.zeros(2), torch.zeros(2)]
+    for n in (0.5, 0.25, 0.75, -1.5, 0.5):
+        x, w = FLOATS[0] / 8, torch.ones(3, requires_grad=grad)
+        seen = []
+        for f, log in zip((fn, compiled), logs):
+            try:
+                seen.append(f(x, w, torch.tensor(n), log).detach())
+            except (RuntimeError, ValueError) as error:
+                seen.append((type(error), str(error).splitlines()[0]))
+        if n > 0:
+            torch.testing.assert_close(*seen)
+        else:
+            assert seen[0] == seen[1]
+        assert torch.equal(*logs)
 
 
 def test_what_decides_what_is_made_still_ends_the_region():
