@@ -80,6 +80,10 @@ bool Call::is_symbolic(std::string_view name) const {
   return a && (is_data(*a) || std::any_of(a->syms.begin(), a->syms.end(),
                                           [&](Sym s) { return !all_sizes_.resolve(s).is_const(); }));
 }
+bool Call::is_data(std::string_view name) const {
+  const Arg* a = find(name);
+  return a && is_data(*a);
+}
 bool Call::is_real(std::string_view name) const {
   const Arg* a = find(name);
   return a && a->value.isDouble();

@@ -76,6 +76,7 @@ class Call {
   Syms syms(std::string_view name) const;
   bool is_symbolic(std::string_view name) const;
   bool is_real(std::string_view name) const;  // given as a float
+  bool is_data(std::string_view name) const;  // a number that was taken out of a tensor
   c10::ScalarType scalar_type(std::string_view name) const;
   Value* tensor(std::string_view name) const;  // nullptr when None
   std::vector<Value*> tensors(std::string_view name) const;

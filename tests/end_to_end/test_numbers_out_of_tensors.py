@@ -159,6 +159,30 @@ def test_what_decides_what_is_made_still_ends_the_region():
     check(lambda x: F.dropout(x, 0.0 * x.sum().item()) + 1, FLOATS, 2, 1)
 
 
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize("trains", [True, False])
+def test_a_rate_between_0_and_1_stays_data(trains, gradients):
+    def fn(x, w, rate):
+        y = F.dropout(x * w, rate.item(), trains)
+        return y.relu() + 1
+
+    torchbolt.reset()
+    compiled = torchbolt.compile(fn)
+    for seed, p in enumerate((0.5, 0.25, 0.1, 0.0, 0.3, 1.0, 0.7)):  # with 0 and 1 a call is eager's
+        x, rate, seen = torch.randn(5, 4), torch.tensor(p, dtype=torch.float64), []
+        for f in (fn, compiled):
+            torch.manual_seed(seed)
+            w = torch.ones(4, requires_grad=gradients)
+            y = f(x, w, rate)
+            seen.append([y.detach(), torch.rand(3)])
+            if gradients:
+                seen[-1] += torch.autograd.grad(y.sum(), w)
+        for want, got in zip(*seen):
+            torch.testing.assert_close(got, want)
+    stats = torchbolt.stats()
+    assert (stats["recordings"], stats["region_ends"]) == (1, 0)
+
+
 def test_computed_and_given_to_operators():
     def fn(x, rate=0.1):
         top = x.abs().max().item()

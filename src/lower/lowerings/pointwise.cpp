@@ -355,7 +355,7 @@ void stay_probable(Call& c) {
 std::vector<Value*> dropout(Call& c) {
   // Draws random numbers: stays ATen's.
   if (c.flag("train") && (c.is_symbolic("p") || c.number("p") > 0)) return {};
-  stay_probable(c);
+  if (!c.is_data("p")) stay_probable(c);  // of data the recording has seen to it (World::tell_0_and_1)
   return {c.tensor(c.is_tensor("input") ? "input" : "self")};  // dropout_ names it otherwise
 }
 

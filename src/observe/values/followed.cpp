@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <cstring>
+#include <limits>
 #include <unordered_set>
 
 #include "guard/numpy_numbers.h"
@@ -440,8 +441,17 @@ PyObject* World::lend(PyObject* object, bool operand) {
 
 std::optional<Why> World::tell_0_and_1(Sym symbol) {
   const int step = number_step(*symbol.node());
-  if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase; phase != guard::Phase::check)
-    return why_open(phase);
+  if (const guard::Phase phase = numbers.steps[static_cast<size_t>(step)].phase;
+      phase != guard::Phase::check) {
+    const auto at = std::ranges::find_if(followed_, [&](const auto& each) {
+      return each.second.step == step && PyFloat_CheckExact(each.first);
+    });
+    const double value = at == followed_.end() ? 0 : PyFloat_AS_DOUBLE(at->first);
+    const bool between = phase == guard::Phase::late && value > 0 && value < 1 &&
+                         open_numbers.expect_within(step, std::numeric_limits<double>::denorm_min(),
+                                                    1 - std::numeric_limits<double>::epsilon() / 2);
+    return between ? std::nullopt : std::optional(why_open(phase));
+  }
   const SymbolRow& known = number_symbols[place_in(number_symbols, *symbol.node())];
   const double value = std::bit_cast<double>(known.hint);
   for (int each : {0, 1}) {

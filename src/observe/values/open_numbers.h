@@ -62,6 +62,8 @@ class OpenNumbers {
   /// An early number as the program is given it: as a double. Null without an exception: it may be an int
   /// that is none.
   PyObject* lend_early(int step, PyObject* number);
+  /// The program checks that the open number of this step lies there; false: it cannot.
+  bool expect_within(int step, double low, double high);
 
  private:
   /// How far from 0 a number that is drawn, or computed from such ones, can be. Nothing: it is not known.
@@ -73,8 +75,6 @@ class OpenNumbers {
   std::optional<Sym> size_from(int step);
   /// The expression of an int, open or not; nothing: it has none.
   std::optional<Sym> open_size(PyObject* number);
-  /// The program checks that the open number of this step lies there; false: it cannot.
-  bool expect_within(int step, double low, double high);
   /// The program checks that the number of this step is not 0; false: it cannot.
   bool expect_other_than_0(int step);
   /// Floats computed from open numbers, as doubles: torch computes with those as Python does.
