@@ -44,6 +44,14 @@ bool may_decide_sizes(const Entry& entry, size_t argument) {
   return std::ranges::all_of(entry.args, [](const Arg& a) { return a.kind == Arg::Kind::Value; });
 }
 
+bool may_be_sized_by_symbols(const Entry& entry) {
+  for (size_t i = 0; i < entry.args.size(); ++i)
+    if (std::ranges::any_of(entry.args[i].syms, [](Sym s) { return !s.is_const(); }) &&
+        may_decide_sizes(entry, i))
+      return true;
+  return false;
+}
+
 bool is_followed(const Tape& tape, const Entry& entry) {
   return entry.grad_mode &&
          any_tensor(entry.args, [&](TensorId id) { return tape.tensors[id].requires_grad; });

@@ -117,6 +117,8 @@ const std::vector<int>& written_arguments(const Entry& entry);
 /// May a number among the argument decide how large the results are? Whole numbers for sizes, lengths and
 /// places may, and all that an operator is given that makes a tensor of nothing (arange); operands do not.
 bool may_decide_sizes(const Entry& entry, size_t argument);
+/// Is any that may computed from sizes or numbers that differ between calls?
+bool may_be_sized_by_symbols(const Entry& entry);
 
 /// Calls `each` with every tensor that there is among arguments or results.
 template <class Each>

@@ -251,16 +251,11 @@ bool Bridge::may_have_other_sizes(record::TensorId id) {
     const auto differs = [&](record::TensorId given) {
       return given >= 0 && may_have_other_sizes_[static_cast<size_t>(given)];
     };
-    if (entry.facts->finds_sizes) return true;
-    for (size_t i = 0; i < entry.args.size(); ++i) {
-      const record::Arg& arg = entry.args[i];
+    if (entry.facts->finds_sizes || record::may_be_sized_by_symbols(entry)) return true;
+    return std::ranges::any_of(entry.args, [&](const record::Arg& arg) {
       const bool is_taken_out = arg.kind == record::Arg::Kind::Value && !arg.tensors.empty();
-      if (is_taken_out || std::ranges::any_of(arg.tensors, differs)) return true;
-      if (record::may_decide_sizes(entry, i) &&
-          std::ranges::any_of(arg.syms, [](Sym s) { return !s.is_const(); }))
-        return true;
-    }
-    return false;
+      return is_taken_out || std::ranges::any_of(arg.tensors, differs);
+    });
   };
   // An operator is given what was there before.
   for (size_t next = may_have_other_sizes_.size(); next <= static_cast<size_t>(id); ++next) {

@@ -43,13 +43,7 @@ bool is_step_for_few_sizes(const Site& site) {
 /// passes had to know one is that of the second.
 bool is_step_for_one_number(const std::shared_ptr<CallEntry>& entry) {
   if (!is_step(entry) || !entry->region || entry->region->facts.sizes_given_up.empty()) return false;
-  return std::ranges::any_of(entry->region->tape().entries, [](const record::Entry& e) {
-    for (size_t i = 0; i < e.args.size(); ++i)
-      if (record::may_decide_sizes(e, i) &&
-          std::ranges::any_of(e.args[i].syms, [](Sym s) { return !s.is_const(); }))
-        return true;
-    return false;
-  });
+  return std::ranges::any_of(entry->region->tape().entries, record::may_be_sized_by_symbols);
 }
 
 /// What differs between this call and those recorded before becomes a symbol.
