@@ -227,3 +227,14 @@ def test_a_list_of_any_length():
         assert seen == history and type(got[1]) is np.float64
     stats = torchbolt.stats()
     assert stats["eager_fallbacks"] == 0 and stats["recordings"] <= 4, stats
+
+
+def test_a_number_out_of_an_arrays_tensor():
+    """It is the number of each call: the tensor of an array is no constant, though torch lifts it as one."""
+
+    def fn(array):
+        return torch.from_numpy(array)[0].item() + 1
+
+    compiled = torchbolt.compile(fn)
+    for i in range(5):
+        assert compiled(np.full(3, float(i))) == i + 1

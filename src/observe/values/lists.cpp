@@ -235,7 +235,8 @@ PyRef Lists::tensor_of_array(PyObject* array, Py_ssize_t which) {
   Source* place = world_.tree->child(known->source, Access::array_tensor, nullptr, which);
   PyRef& tensor = list_tensors_[place];
   if (tensor) return PyRef::share(tensor.get());
-  tensor = PyRef::steal(guard::tensor_of_array(array));
+  // To the recorder a tensor that torch lifts is a constant, which this one is not.
+  tensor = PyRef::steal(hooks_.unseen([&] { return guard::tensor_of_array(array); }));
   if (!tensor) return {};
   world_.tree->keep(place);  // nobody else holds it when guards have made it
   world_.reached(tensor.get(), place);
