@@ -204,6 +204,9 @@ class Recording final : public interp::Semantics {
   /// A class's special method is about to be used: its being (or not being) there is guarded.
   void note_special(PyObject* object, PyObject* name);
   RecorderHooks& hooks() { return hooks_; }
+  /// Another function with the same arguments; `self` (may be null) before them.
+  interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
+                                 size_t nargs, PyObject* kwnames);
   /// The contents of an operand are about to be read in C. Ends the region if we do not understand its type.
   void touch(Frame& frame, PyObject* object, bool deep = false);
   /// Ends the region if `object`, or an item of it, takes torch's functions into its own hands.
@@ -270,8 +273,6 @@ class Recording final : public interp::Semantics {
                                       PyObject* kwnames);
   std::optional<interp::CallStart> start_controlled(Frame& frame, PyObject* callable, const Controlled& found,
                                                     PyObject* const* args, size_t nargs, PyObject* kwnames);
-  interp::CallStart call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
-                                 size_t nargs, PyObject* kwnames);
   void note_class(PyTypeObject* cls);
 
   /// So many instructions without an operator, half a second or less, and the region ends.

@@ -459,15 +459,18 @@ for text in (
 
 # -- numpy -------------------------------------------------------------------------------------------------------------
 for text, regions in {
-    "torch.from_numpy(np.ones(4, np.float32)) + x": 1,
-    "torch.from_numpy((x * 2).numpy() + 1) * 3": 2,
-    "np.sin((x + 1).numpy())": 1,
-    "torch.as_tensor(np.arange(4)) + x": 1,
     "torch.tensor(np.array([1.0, 2.0, 3.0, 4.0])) * x": 1,
     "x[np.array([0, 2])] * 2": 1,
     "np.asarray(x * 2)": 1,
 }.items():
     ROWS.text(text, name=f"numpy: {text}", x=randn(4), regions=regions, ends="numpy")
+for text in (
+    "torch.from_numpy(np.ones(4, np.float32)) + x",
+    "torch.from_numpy((x * 2).numpy() + 1) * 3",
+    "np.sin((x + 1).numpy())",
+    "torch.as_tensor(np.arange(4)) + x",
+):
+    ROWS.text(text, name=f"arrays: {text}", x=randn(4))
 for text in ("x + float(np.pi)", "x * np.float32(2)", "x * np.sqrt(4)", "x.sum() * np.prod(x.shape)"):
     ROWS.text(text, name=f"numbers of numpy's: {text}", x=randn(4))
 

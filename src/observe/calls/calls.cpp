@@ -17,6 +17,7 @@
 #include "observe/calls/numpy_draws.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
+#include "observe/values/arrays.h"
 #include "observe/values/draws.h"
 #include "observe/values/late.h"
 #include "python/slots.h"
@@ -274,7 +275,6 @@ bool Recording::gather(Frame& frame, PyObject* iterable, PyRef& items) {
   return items && !PyErr_Occurred();
 }
 
-/// Another function with the same arguments; `self` (may be null) before them.
 CallStart Recording::call_instead(Frame& frame, PyObject* by, PyObject* self, PyObject* const* args,
                                   size_t nargs, PyObject* kwnames) {
   if (!world.find(by)) world.pin(by);
@@ -383,6 +383,8 @@ CallStart Recording::start_call(Frame& frame, PyObject* callable, PyObject* cons
   note_callable(callable);
   if (PyType_Check(callable) && has_finalizer(reinterpret_cast<PyTypeObject*>(callable)))
     end_here(frame, {Why::finalizer, reinterpret_cast<PyTypeObject*>(callable)->tp_name});
+  if (PyObject* made = array_call(*this, frame, callable, args, nargs, kwnames); made || PyErr_Occurred())
+    return {made, nullptr};
   const Controlled found = control_of(callable, native);
   if (const auto start = start_controlled(frame, callable, found, args, nargs, kwnames)) return *start;
   if (PyErr_Occurred()) return {};

@@ -2,6 +2,7 @@
 #include "observe/calls/numpy_calls.h"
 
 #include <algorithm>
+#include <span>
 #include <string_view>
 
 #include "guard/numpy_numbers.h"
@@ -14,21 +15,34 @@ namespace {
 
 /// Is it what numpy itself calls by the name that it goes by?
 bool is_named_in_numpy(PyObject* callable) {
-  PyObject* numpy = PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");  // borrowed
   const PyRef name = PyRef::steal(PyObject_GetAttrString(callable, "__name__"));
-  const PyRef found = PyRef::steal(
-      numpy && name && PyUnicode_Check(name.get()) ? PyObject_GetAttr(numpy, name.get()) : nullptr);
+  const PyRef of = PyRef::steal(PyObject_GetAttrString(callable, "__module__"));
   PyErr_Clear();
-  return found.get() == callable;
+  const bool has_module = of && PyUnicode_Check(of.get());
+  if (has_module && PyUnicode_Tailmatch(of.get(), PyRef::steal(PyUnicode_FromString("numpy")).get(), 0,
+                                        PY_SSIZE_T_MAX, -1) != 1)
+    return false;
+  PyObject* module = has_module ? PyDict_GetItemWithError(PyImport_GetModuleDict(), of.get())  // borrowed
+                                : PyDict_GetItemString(PyImport_GetModuleDict(), "numpy");
+  // Not by asking the module, which may have code of its own for names that it does not have.
+  return module && PyModule_Check(module) && name && PyUnicode_Check(name.get()) &&
+         PyDict_GetItemWithError(PyModule_GetDict(module), name.get()) == callable;
+}
+
+bool is_one_of(PyObject* function, std::span<const std::string_view> names) {
+  if (PyCFunction_Check(function))  // as most functions are, and each is asked
+    return std::ranges::find(names, reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name) !=
+           names.end();
+  const PyRef name = PyRef::steal(PyObject_GetAttrString(function, "__name__"));
+  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) PyErr_Clear();
+  return text && std::ranges::find(names, text) != names.end();
 }
 
 /// Does it give one number for a list of them, of any length?
 bool reduces(PyObject* function) {
   static constexpr std::string_view kNames[] = {"max", "mean", "median", "min", "std", "sum", "var"};
-  const PyRef name = PyRef::steal(PyObject_GetAttrString(function, "__name__"));
-  const char* text = name && PyUnicode_Check(name.get()) ? PyUnicode_AsUTF8(name.get()) : nullptr;
-  if (!text) PyErr_Clear();
-  return text && std::ranges::find(kNames, text) != std::end(kNames);
+  return is_one_of(function, kNames);
 }
 
 bool is_number_of_some_kind(PyObject* object) {
@@ -42,6 +56,14 @@ bool is_numpys_function(PyObject* callable) {
   if (PyType_Check(callable)) return guard::is_numpys(reinterpret_cast<PyTypeObject*>(callable));
   const std::string_view type = Py_TYPE(callable)->tp_name;
   return (type == "numpy.ufunc" || type == "numpy._ArrayFunctionDispatcher") && is_named_in_numpy(callable);
+}
+
+bool makes_array_of_numbers(PyObject* callable) {
+  static constexpr std::string_view kNames[] = {"arange",   "eye",  "full", "identity",
+                                                "linspace", "ones", "zeros"};
+  if (!PyCFunction_Check(callable) && !PyFunction_Check(callable) && !is_numpys_function(callable))
+    return false;
+  return is_one_of(callable, kNames) && is_named_in_numpy(callable);
 }
 
 bool holds_numbers_alone(PyObject* object) {

@@ -14,6 +14,9 @@ namespace bolt::observe {
 /// made with numpy's tools (np.frompyfunc), which calls the user's code.
 bool is_numpys_function(PyObject* callable);
 
+/// Is it one of those that make an array of numbers alone (np.zeros)?
+bool makes_array_of_numbers(PyObject* callable);
+
 /// May such a function be given it? Numbers, classes, and tuples and lists of numbers. A text may name a
 /// file.
 bool holds_numbers_alone(PyObject* object);

@@ -12,6 +12,7 @@
 #include "interp/special.h"
 #include "observe/calls/controls.h"
 #include "observe/recording.h"
+#include "observe/values/arrays.h"
 
 namespace bolt::observe {
 
@@ -354,6 +355,8 @@ PyObject* Recording::hooked_get(Frame& frame, PyObject* object, PyObject* name) 
 
 CallStart Recording::start_get_attr(Frame& frame, PyObject* object, PyObject* name) {
   if (!on) return Semantics::start_get_attr(frame, object, name);
+  if (PyObject* made = array_attribute(*this, frame, object, name); made || PyErr_Occurred())
+    return {made, nullptr};
   world.use_scalar(object);
   if (!on) return Semantics::start_get_attr(frame, object, name);
   getattrofunc get = Py_TYPE(object)->tp_getattro;
@@ -374,6 +377,8 @@ CallStart Recording::start_get_attr(Frame& frame, PyObject* object, PyObject* na
 }
 
 int Recording::get_method(Frame& frame, PyObject* object, PyObject* name, PyObject** method) {
+  if (PyObject* found = on ? array_method(world, object, name) : nullptr)
+    return *method = Py_NewRef(found), 1;
   if (on) world.use_scalar(object);
   if (!on) return Semantics::get_method(frame, object, name, method);
   if (Py_TYPE(object)->tp_getattro == PyObject_GenericGetAttr) {

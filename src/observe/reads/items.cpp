@@ -9,6 +9,7 @@
 #include "observe/calls/controls.h"
 #include "observe/calls/native_watch.h"
 #include "observe/recording.h"
+#include "observe/values/arrays.h"
 #include "observe/values/late.h"
 #include "observe/values/number_calls.h"
 #include "observe/values/number_operations.h"
@@ -135,6 +136,8 @@ static PyRef default_in_python(Recording& recording, Frame& frame, PyObject* con
 
 CallStart Recording::start_get_item(Frame& frame, PyObject* container, PyObject* key) {
   if (!on) return Semantics::start_get_item(frame, container, key);
+  PyObject* made = array_operation(*this, frame, names_of.getitem_, {container, key});
+  if (made || PyErr_Occurred()) return {made, nullptr};
   const PyRef listed = with_list_indices(*this, frame, container, key);
   if (listed) key = listed.get();
   PyRef part = PyRef::share(container), index = PyRef::share(key);
@@ -230,6 +233,9 @@ static bool is_whole_slice(PyObject* key) {
 }
 
 int Recording::set_item(Frame& frame, PyObject* container, PyObject* key, PyObject* value) {
+  const PyRef written =
+      PyRef::steal(array_operation(*this, frame, names_of.setitem_, {container, key, value}));
+  if (written || PyErr_Occurred()) return written ? 0 : -1;
   if (on && world.places.about_to_place(container, key))
     return Semantics::set_item(frame, container, key, value);
   const PyRef listed = with_list_indices(*this, frame, container, key);

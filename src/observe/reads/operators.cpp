@@ -8,6 +8,7 @@
 #include "observe/ends/expectations.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"
+#include "observe/values/arrays.h"
 #include "observe/values/late.h"
 #include "observe/values/number_operations.h"
 #include "python/slots.h"
@@ -65,6 +66,8 @@ void Recording::touch(Frame& frame, PyObject* object, bool deep) {
 
 CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObject* right) {
   const int kind = op % interp::Binary::inplace;
+  if (PyObject* made = array_binary_op(*this, frame, op, left, right); made || PyErr_Occurred())
+    return {made, nullptr};
   if (on && world.follows()) {
     PyObject* value = size_arithmetic(*this, frame, op, left, right);
     if (value || PyErr_Occurred()) return {value, nullptr};
@@ -112,6 +115,11 @@ CallStart Recording::start_binary_op(Frame& frame, int op, PyObject* left, PyObj
 }
 
 PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
+  PyObject* const name = op == interp::Unary::negative   ? names_of.neg_
+                         : op == interp::Unary::positive ? names_of.pos_
+                                                         : names_of.invert_;
+  if (op != interp::Unary::logical_not)
+    if (PyObject* made = array_operation(*this, frame, name, {value}); made || PyErr_Occurred()) return made;
   if (on && world.follows_number(value)) {
     if (op != interp::Unary::logical_not) return number_unary(*this, frame, op, value);
     return Py_NewRef(truth(frame, value) ? Py_False : Py_True);
@@ -122,9 +130,7 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
     int status = truth(frame, value);
     return status < 0 ? nullptr : Py_NewRef(status ? Py_False : Py_True);
   }
-  note_special(value, op == interp::Unary::negative   ? names_of.neg_
-                      : op == interp::Unary::positive ? names_of.pos_
-                                                      : names_of.invert_);
+  note_special(value, name);
   end_if_overridden(frame, value);
   if (on) mark(frame);
   PyObject* result = Semantics::unary_op(frame, op, value);
@@ -133,6 +139,8 @@ PyObject* Recording::unary_op(Frame& frame, interp::Unary op, PyObject* value) {
 }
 
 CallStart Recording::start_compare(Frame& frame, int op, PyObject* left, PyObject* right) {
+  PyObject* made = array_operation(*this, frame, names_of.compare[op], {left, right});
+  if (made || PyErr_Occurred()) return {made, nullptr};
   if (on && world.follows()) {
     PyObject* value = size_comparison(*this, frame, op, left, right);
     if (value || PyErr_Occurred()) return {value, nullptr};

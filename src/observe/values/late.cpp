@@ -26,6 +26,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "guard/number_lists.h"
 #include "observe/calls/native_watch.h"
 #include "observe/ends/frames.h"
 #include "observe/recording.h"
@@ -129,6 +130,7 @@ bool can_show(Recording& recording, PyObject* tensor) {
 PyObject* late_format(Recording& recording, Frame& frame, PyObject* value, int conversion, PyObject* spec) {
   World& world = recording.world;
   if (spec && world.is_unread(spec)) return nullptr;
+  if (guard::is_array(value)) return nullptr;  // it may be written before the region ends
   const bool tensor = guard::is_tensor(value) && !world.late(value);
   if (tensor ? !can_show(recording, value) : !world.is_unread(value)) return nullptr;
   if (spec && raises_for_some(value, spec)) return nullptr;
@@ -388,6 +390,7 @@ enum class ShownAs : uint8_t { itself, tensor, text, copy, nothing };
 
 /// `depth` says how far into lists, tuples and dicts to look.
 static ShownAs shown_as(Recording& recording, PyObject* arg, bool as_text, int depth = 4) {
+  if (guard::is_array(arg)) return ShownAs::nothing;  // it may be written before the region ends
   if (recording.world.late(arg) || is_delayable_leaf(arg)) return ShownAs::itself;
   if (guard::is_tensor(arg)) return can_show(recording, arg) ? ShownAs::tensor : ShownAs::nothing;
   if (as_text) return ShownAs::text;

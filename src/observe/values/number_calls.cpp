@@ -14,6 +14,7 @@
 #include "observe/calls/native_watch.h"
 #include "observe/reads/membership.h"
 #include "observe/recording.h"
+#include "observe/values/arrays.h"
 #include "observe/values/number_calls.h"
 #include "observe/values/number_operations.h"
 
@@ -337,17 +338,21 @@ PyObject* array_tensor_call(Recording& recording, Frame& frame, const Native& na
   const size_t first = Py_IS_TYPE(native.callable, &PyMethodDescr_Type) ? 1 : 0;  // it is given self
   if (!row.is(Trait::of_arrays) || nargs != first + 1 || !guard::is_array(args[first])) return nullptr;
   World& world = recording.world;
+  auto another = [&](PyObject* array) {
+    const PyRef memory = world.late(array) ? memory_of_array(world, array) : PyRef();
+    return memory ? PyRef::steal(PyObject_CallMethod(memory.get(), "detach", nullptr))
+                  : world.lists.another_tensor_of_array(array);
+  };
   if (row.method == "from_numpy" && !kwnames) {
     recording.mark(frame);
-    return world.lists.another_tensor_of_array(args[0]).release();
+    return another(args[0]).release();
   }
   const std::vector<PyObject*> all = interp::all_given(native.self, args, nargs, kwnames);
   const size_t at = native.self ? 1 : first;
   for (size_t i = 0; i < all.size(); ++i)
     if (i != at) recording.touch(frame, all[i], true);
   recording.mark(frame);
-  const PyRef tensor = row.method == "as_tensor" ? world.lists.another_tensor_of_array(args[first])
-                                                 : world.lists.tensor_of_array(args[first]);
+  const PyRef tensor = row.method == "as_tensor" ? another(args[first]) : memory_of_array(world, args[first]);
   return tensor_by_operators(recording, frame, row, kwnames, all, static_cast<int>(at), tensor);
 }
 
