@@ -95,6 +95,7 @@ class Following {
     for (const Symbol& s : symbols_of(dynamic)) vary_alone(s);
     vary_together([](const Symbol& s) { return std::pair(s.hint, s.dim); });
     vary_together([](const Symbol& s) { return std::pair(s.hint, 0); });
+    join_groups();
     for (const Symbol& s : apart_) give_up(s, "gradients are computed otherwise where it differs");
     vary_all();
     while (!fit()) {
@@ -173,25 +174,39 @@ class Following {
     return true;
   }
 
-  /// The last group by itself, by one and two, or by as much again where only multiples will do.
-  bool varies() {
-    for (const int64_t step : {int64_t{1}, groups_.back().members[0].hint}) {
-      groups_.back().step = step;
+  /// A group by itself, by one and two, or by as much again where only multiples will do.
+  bool varies(size_t group) {
+    SymbolGroup& varied = groups_[group];
+    for (const int64_t step : {int64_t{1}, varied.members[0].hint}) {
+      varied.step = step;
       Steps steps(groups_.size(), 0);
-      steps.back() = 1;
+      steps[group] = 1;
       const bool well = attempt(steps);
-      steps.back() = 2;
+      steps[group] = 2;
       if (well) return attempt(steps), true;
-      if (groups_.back().members[0].is_float()) return false;
+      if (varied.members[0].is_float()) return false;
     }
     return false;
   }
 
   bool add_group(std::vector<Symbol> members) {
     groups_.push_back({std::move(members)});
-    if (varies()) return true;
+    if (varies(groups_.size() - 1)) return true;
     groups_.pop_back();
     return false;
+  }
+
+  /// What was tried with the group as it was says nothing about it any more.
+  bool join(size_t group, const std::vector<Symbol>& more) {
+    const SymbolGroup was = groups_[group];
+    const size_t before = samples_.size();
+    groups_[group].members.insert(groups_[group].members.end(), more.begin(), more.end());
+    if (!varies(group)) return groups_[group] = was, false;
+    const auto end = samples_.begin() + static_cast<std::ptrdiff_t>(before);
+    samples_.erase(
+        std::remove_if(samples_.begin(), end, [&](const Sample& s) { return s.varied.front() == group; }),
+        end);
+    return true;
   }
 
   void vary_alone(const Symbol& s) {
@@ -209,6 +224,25 @@ class Following {
       if (alike.size() < 2 || !add_group(alike)) left.insert(left.end(), alike.begin(), alike.end());
     }
     apart_ = std::move(left);
+  }
+
+  /// What varies with one that varies without it: `gather` may be given fewer indices than rows, not more.
+  void join_groups() {
+    for (size_t group = 0; group < groups_.size(); ++group) {
+      const Symbol first = groups_[group].members[0];
+      std::vector<Symbol> alike, others;
+      for (const Symbol& s : apart_)
+        (s.hint == first.hint && s.is_stride() == first.is_stride() && !s.is_float() ? alike : others)
+            .push_back(s);
+      if (alike.empty() || first.is_float()) continue;
+      if (join(group, alike)) {
+        apart_ = std::move(others);
+        continue;
+      }
+      if (alike.size() > 1) std::erase_if(alike, [&](const Symbol& s) { return join(group, {s}); });
+      apart_ = std::move(others);
+      apart_.insert(apart_.end(), alike.begin(), alike.end());
+    }
   }
 
   /// All groups at once, each by another number of steps: what is a product shows only so.

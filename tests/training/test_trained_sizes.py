@@ -172,6 +172,14 @@ PROGRAMS = {
     "in place": (lambda x: (x * 2).add_(x).mul_(x.shape[0]), one),
     "looked up": (lambda x, i: x[i] * 2, lambda n, s: (leaf(40, 4), torch.randint(0, 40, (n, s)))),
     "sorted": (lambda x: x.gather(1, x.argsort(1)).cumsum(0), one),
+    "chosen by labels": (
+        lambda x, i: x.log_softmax(-1).gather(-1, i[:, None]).squeeze(-1),
+        lambda n, s: (leaf(n, s), torch.randint(0, s, (n,))),
+    ),
+    "chosen twice": (
+        lambda x, i, k: x.gather(1, i) * x.exp().gather(1, k),
+        lambda n, s: (leaf(n, s), torch.randint(0, s, (n, 1)), torch.randint(0, s, (n, 3))),
+    ),
     "extreme": (lambda x: (x.max(1).values * x.amax(), x.topk(2, 1).values), one),
     "a loss": (lambda x: F.cross_entropy(x, x.argmax(1)), one),
     "pooled": (lambda x: F.max_pool2d(x, 2) * 1, lambda n, s: (leaf(n, 3, s, s + 1),)),
