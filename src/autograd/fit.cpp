@@ -121,16 +121,16 @@ std::optional<Sym> Fit::of_products(const Observed& wanted) const {
   return std::nullopt;
 }
 
-/// (atom + more) // divisor, and a number more.
+/// As many times (atom + more) // divisor as it takes, and a number more: what is made longer again after a
+/// convolution with a stride.
 std::optional<Sym> Fit::quotient(const Observed& wanted) const {
   for (size_t i = 0; i < std::min(atoms_.size(), kMostFactors); ++i)
     for (int64_t divisor = 2; divisor <= kMostDivisor; ++divisor)
       for (int64_t more = 0; more < divisor; ++more) {
-        const Observed& x = atoms_[i].values;
-        const int64_t rest = wanted[0] - down(x[0] + more, divisor);
-        bool holds = true;
-        for (size_t t = 0; holds && t < x.size(); ++t) holds = wanted[t] == down(x[t] + more, divisor) + rest;
-        if (holds) return floordiv(atoms_[i].sym + Sym(more), divisor) + Sym(rest);
+        Observed x = atoms_[i].values;
+        for (int64_t& value : x) value = down(value + more, divisor);
+        if (std::ranges::adjacent_find(x, std::not_equal_to<>()) == x.end()) continue;
+        if (const auto found = line(floordiv(atoms_[i].sym + Sym(more), divisor), x, wanted)) return found;
       }
   return std::nullopt;
 }

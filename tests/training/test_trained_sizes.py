@@ -103,6 +103,10 @@ MODELS = {
     "attention": (Attention, lambda n, s: (leaf(n, s, 16),)),
     "tokens": (Tokens, lambda n, s: (torch.randint(0, 20, (n, s)),)),
     "batch norm": (Images, lambda n, s: (leaf(n, 3, s, s + 1),)),
+    "shorter and longer again": (
+        lambda: nn.Sequential(nn.Conv1d(3, 4, 4, 2, 1), nn.ReLU(), nn.ConvTranspose1d(4, 3, 4, 2)),
+        lambda n, s: (leaf(n, 3, s),),
+    ),
     "torch's own layer": (
         lambda: nn.TransformerEncoderLayer(8, 2, 16, 0.0, batch_first=True),
         lambda n, s: (leaf(n, s, 8),),
