@@ -33,8 +33,9 @@ class Fit {
   std::optional<Sym> search(const Observed& wanted) const;
   std::optional<Sym> sum(const Observed& wanted) const;
   std::optional<Sym> sum_of_symbols(const Observed& wanted) const;
-  std::optional<Sym> of_products(const Observed& wanted) const;
+  std::optional<Sym> of_products(const Observed& wanted, bool alone) const;
   std::optional<Sym> quotient(const Observed& wanted) const;
+  std::optional<Sym> remainder(const Observed& wanted) const;
   void add_atom(Sym sym, const Observed& values);
 
   std::vector<Atom> atoms_;  ///< the symbols first

@@ -87,6 +87,18 @@ class Tokens(nn.Module):
         return F.cross_entropy(self.head(self.block(x)).flatten(0, 1), ids.flatten())
 
 
+class Patches(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cut, self.turn, self.mix = nn.Conv2d(3, 4, 4, 4), nn.Linear(4, 4), nn.Conv2d(4, 4, 3, padding=1)
+
+    def forward(self, x):
+        x = self.cut(x)
+        batch, channels, height, width = x.shape
+        rows = self.turn(x.flatten(2).transpose(1, 2)).softmax(-1)
+        return self.mix(rows.transpose(1, 2).reshape(batch, channels, height, width)).flatten(2).mean(-1)
+
+
 class Images(nn.Module):
     def __init__(self):
         super().__init__()
@@ -103,6 +115,7 @@ MODELS = {
     "attention": (Attention, lambda n, s: (leaf(n, s, 16),)),
     "tokens": (Tokens, lambda n, s: (torch.randint(0, 20, (n, s)),)),
     "batch norm": (Images, lambda n, s: (leaf(n, 3, s, s + 1),)),
+    "patches": (Patches, lambda n, s: (leaf(n, 3, 4 * s, 4 * n + 8),)),
     "shorter and longer again": (
         lambda: nn.Sequential(nn.Conv1d(3, 4, 4, 2, 1), nn.ReLU(), nn.ConvTranspose1d(4, 3, 4, 2)),
         lambda n, s: (leaf(n, 3, s),),
@@ -129,6 +142,11 @@ def test_the_second_size_makes_symbols(name):
 def cut(x):
     a, b = x.tanh().split([x.shape[0] - 2, 2], 0)
     return (a * b.sum(0, keepdim=True)).exp()
+
+
+def padded_to_fours(x):
+    padded = F.pad(x, (0, (4 - x.shape[1] % 4) % 4))
+    return padded.view(x.shape[0], -1, 4).softmax(-1).flatten(1)[:, : x.shape[1]] * x
 
 
 def attended(q):
@@ -160,6 +178,7 @@ PROGRAMS = {
     "joined": (lambda x, y: torch.cat([x * 2, y.sin()], 1).tanh(), lambda n, s: (leaf(n, s), leaf(n, s + 2))),
     "cut": (cut, one),
     "padded": (lambda x: F.pad(x, (0, x.shape[0])).sin(), one),
+    "padded to fours": (padded_to_fours, lambda n, s: (leaf(n, s + 12),)),
     "views": (lambda x: (x.sin().view(-1), x.cos().t(), x[:, 1:], x[1:] * x.shape[1]), one),
     "parts that overlap": (lambda x: x[:, 1:] * x[:, :-1].exp(), one),
     "an input with gaps": (lambda x: (x * x.exp()).sum(1), lambda n, s: (leaf(n, s + n)[:, :s],)),
