@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "autograd/attention_of_four.h"
+#include "autograd/circular_pads.h"
 #include "autograd/flow.h"
 #include "autograd/formulas_without_data.h"
 #include "autograd/product_formulas.h"
@@ -411,7 +412,8 @@ bool Writer::computes_numbers(const c10::OperatorHandle& op, Stack& stack) {
 bool Writer::call_by_formula(const Entry& entry, Stack& stack) {
   const auto plainly = [this](const c10::OperatorHandle& op, Stack& given) { call(op, given); };
   return call_product(entry, stack, plainly) || call_without_data(entry, stack) ||
-         call_sequence_loss(entry, stack, plainly) || call_attention_of_four(entry, stack);
+         call_circular_pad(entry, stack) || call_sequence_loss(entry, stack, plainly) ||
+         call_attention_of_four(entry, stack);
 }
 
 void Writer::write(const c10::OperatorHandle& op, Stack& stack) {

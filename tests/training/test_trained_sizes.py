@@ -191,6 +191,14 @@ PROGRAMS = {
     "a mask that is not": (near, lambda n, s: (leaf(n, s, 4),)),
     "halves": (lambda x: x.chunk(2, 1)[0].sin() * x.chunk(2, 1)[1], lambda n, s: (leaf(n, 2 * s),)),
     "stacked": (lambda x: torch.stack([x, x * 2], 1).reshape(x.shape[0], -1).repeat(2, 1), one),
+    "around": (
+        lambda x: F.pad(x, (1, 2, 0, 3), mode="circular").sin(),
+        lambda n, s: (leaf(n, 2, s, s + 1),),
+    ),
+    "around where channels lie innermost": (
+        lambda x: F.pad(x.contiguous(memory_format=torch.channels_last), (2, 0, 1, 1), mode="circular") * 2,
+        lambda n, s: (leaf(n, 2, s, s + 1),),
+    ),
     "windows": (lambda x: x.unfold(1, 3, 1).sum(-1) * 2, one),
     "in place": (lambda x: (x * 2).add_(x).mul_(x.shape[0]), one),
     "looked up": (lambda x, i: x[i] * 2, lambda n, s: (leaf(40, 4), torch.randint(0, 40, (n, s)))),
