@@ -112,7 +112,7 @@ def draws(x):
     return y * random.random()
 
 
-@cause("numpy", 2)
+@cause("numpy", 0)
 def numbers(x):
     y = x * 2
     return torch.from_numpy(np.sin(y.numpy())) + y

@@ -18,8 +18,8 @@ bool call_circular_pad(const record::Entry& entry, torch::jit::Stack& stack) {
   const auto sides = static_cast<int64_t>(amounts.size());
   if (!at::GradMode::is_enabled() || !x.requires_grad() || sides % 2 != 0 || sides / 2 > x.dim())
     return false;
-  for (int64_t i = 0; i < sides;
-       ++i)  // what is taken away, or goes round more than once, is ATen's or an error
+  // What is taken away, or goes round more than once, is ATen's or an error.
+  for (int64_t i = 0; i < sides; ++i)
     if (amounts[i] < 0 || amounts[i] > x.size(x.dim() - 1 - i / 2)) return false;
 
   for (int64_t i = 0; i < sides; i += 2) {

@@ -136,6 +136,11 @@ void describe_region(Callable* self, const CallEntry& entry, Bridge& bridge, obs
   recorded.trace.write("0_guards.txt", guards);
 }
 
+/// May the region fit other sizes and numbers, too? Which, its guards know when it has been compiled.
+bool varies(const run::Recorded& recorded) {
+  return !recorded.number_symbols.empty() || std::ranges::any_of(recorded.dynamic, std::identity());
+}
+
 /// What it takes to compile a region again elsewhere. Where sizes or numbers differ, compiling writes into
 /// the tape.
 CompiledFrom compiled_from(const run::Recorded& recorded) {
@@ -151,9 +156,9 @@ CompiledFrom compiled_from(const run::Recorded& recorded) {
                     recorded.number_sizes,
                     recorded.not_guessed,
                     recorded.obstacle};
-  const bool differs =
-      !recorded.number_symbols.empty() || std::ranges::any_of(recorded.dynamic, std::identity()) ||
-      std::ranges::any_of(recorded.tape.tensors, [](const auto& t) { return t.data_sized || t.data_dims; });
+  const bool differs = varies(recorded) || std::ranges::any_of(recorded.tape.tensors, [](const auto& t) {
+                         return t.data_sized || t.data_dims;
+                       });
   if (differs) from.text = record::print(recorded.tape, from.context);
   return from;
 }
@@ -217,9 +222,7 @@ Built try_compile(run::Recorded recorded) {
 }
 
 void compile_in_background(CallEntry& entry, run::Recorded recorded) {
-  const bool varies = !recorded.number_symbols.empty() ||
-                      std::any_of(recorded.dynamic.begin(), recorded.dynamic.end(), std::identity());
-  auto pending = entry.pending = std::make_shared<Pending>(varies);
+  auto pending = entry.pending = std::make_shared<Pending>(varies(recorded));
   run_in_background([pending, recorded = std::make_shared<run::Recorded>(std::move(recorded))] {
     Built built = try_compile(std::move(*recorded));
     std::lock_guard lock(pending->mutex);
@@ -285,7 +288,7 @@ bool compile_entry(Callable* self, const std::shared_ptr<CallEntry>& entry, Brid
   if (self->options->background) return compile_in_background(*entry, std::move(recorded)), true;
   // Sizes that were marked are looked at when they are compiled, and so is what fullgraph forbids.
   const bool may_wait = given && recorded.road == run::Road::compile && !recorded.tape.entries.empty() &&
-                        !self->options->fullgraph && entry->marked.empty();
+                        !self->options->fullgraph && entry->marked.empty() && !varies(recorded);
   if (may_wait && has_moved(*entry, *given)) {
     entry->waiting = std::make_unique<run::Recorded>(std::move(recorded));
     return true;

@@ -5,6 +5,8 @@ torch._numpy says by which operators. Whether these give what numpy gives is not
 part of a region both compute it (`_plan`), of the arrays that there are and of values at which libraries part (nan,
 infinities, zeros, the ends of integers). Where class, dtype, shape, values or who shares whose memory differ, numpy
 computes it, between two regions.
+
+Read when a recording meets the first array: torch._numpy takes a tenth of a second to import.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ import warnings
 
 import numpy as np
 import torch
+import torch._numpy as library
 
 _IN_PLACE = {
     operator.iadd: operator.add,
@@ -61,9 +64,6 @@ _ATTRIBUTES = {"shape": _shape, "size": _size, "ndim": _ndim, "T": _transposed}
 
 
 def _fill_counterparts():
-    """torch._numpy takes a tenth of a second to import, and only who computes with arrays needs it."""
-    import torch._numpy as library
-
     for theirs, ours in ((np, library), (np.linalg, library.linalg), (np.fft, library.fft)):
         for name in dir(ours):
             found = getattr(theirs, name, None)
@@ -100,13 +100,11 @@ _NUMBERS = {np.float64: torch.float64, np.float32: torch.float32, np.int64: torc
 
 def _given(value):
     """An argument as torch._numpy takes it, where arrays have become tensors."""
-    from torch._numpy import ndarray
-
     if isinstance(value, torch.Tensor):
-        return ndarray(value)
+        return library.ndarray(value)
     if type(value) in _NUMBERS:
         number = float(value) if isinstance(value, np.floating) else int(value)
-        return ndarray(torch.full((), number, dtype=_NUMBERS[type(value)], device="cpu"))
+        return library.ndarray(torch.full((), number, dtype=_NUMBERS[type(value)], device="cpu"))
     if isinstance(value, tuple):
         return tuple([_given(each) for each in value])
     if isinstance(value, list):
@@ -142,12 +140,10 @@ def _mapped(value, change):
 
 
 def _in_torch(value):
-    from torch._numpy import ndarray
-
     if isinstance(value, np.ndarray):
-        return ndarray(torch.from_numpy(value))
+        return library.ndarray(torch.from_numpy(value))
     if isinstance(value, np.generic):
-        return ndarray(torch.from_numpy(np.array(value)))
+        return library.ndarray(torch.from_numpy(np.array(value)))
     if isinstance(value, (np.dtype, type)):
         return _counterpart(value)
     return value

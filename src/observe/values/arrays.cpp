@@ -103,14 +103,14 @@ class Lent {
 /// `function` of arrays, computed by what stands in for it. `made`: it may be given numbers alone.
 PyObject* computed(Recording& recording, Frame& frame, PyObject* function, PyObject* const* args,
                    size_t nargs, PyObject* kwnames, bool made = false) {
-  static PyObject* const counterpart = stand_in_of_arrays("_counterpart");
-  static PyObject* const plan_of = stand_in_of_arrays("_plan");
-  static PyObject* const compute = stand_in_of_arrays("_compute");
   World& world = recording.world;
   const size_t named = interp::keyword_count(kwnames);
   if (!made &&
       std::none_of(args, args + nargs + named, [&](PyObject* each) { return holds_memory(world, each); }))
     return nullptr;
+  static PyObject* const counterpart = stand_in_of_arrays("_counterpart");
+  static PyObject* const plan_of = stand_in_of_arrays("_plan");
+  static PyObject* const compute = stand_in_of_arrays("_compute");
   const PyRef by = unseen(recording, counterpart, {function});
   if (!by || by.get() == Py_None || !compute) return nullptr;
   Lent lent(recording);
@@ -218,8 +218,8 @@ PyObject* array_binary_op(Recording& recording, Frame& frame, int op, PyObject* 
 PyObject* array_attribute(Recording& recording, Frame& frame, PyObject* array, PyObject* name) {
   if (!guard::is_array(array) || !PyUnicode_Check(name) || !memory_of_array(recording.world, array))
     return nullptr;
-  if (PyUnicode_CompareWithASCIIString(name, "dtype") ==
-      0) {  // one object for all arrays of it, which the tensor's guards tell
+  // One object for all arrays of it, which the tensor's guards tell.
+  if (PyUnicode_CompareWithASCIIString(name, "dtype") == 0) {
     PyObject* dtype = PyObject_GetAttr(array, name);
     if (dtype) recording.world.pin(dtype);
     return dtype;
