@@ -1,6 +1,9 @@
 # tests/observe/test_arrays.py
 """numpy between tensors: one region, with what numpy gives: values, dtypes, classes and who shares whose memory."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -245,3 +248,32 @@ def test_arrays_that_are_not_written_or_are_the_users():
             compiled(fixed)
         assert compiled(np.ones(3).view(Own)) == "own"
     assert fixed.tolist() == [1, 1, 1]
+
+
+WITHOUT_THE_PEER = """
+import sys
+import numpy as np
+import torch
+import torchbolt
+
+def made(x):
+    return torch.from_numpy(np.sin(x.numpy()) * np.linspace(0, 1, 4) + np.zeros(4) + np.arange(4).mean())
+
+def summed(x):
+    return torch.from_numpy(np.cumsum(x.numpy()) / np.mean(x.numpy()) + np.full(4, 2))
+
+def divided(x):
+    return torch.from_numpy(np.arange(1, 5) / np.arange(2, 6) + x.numpy())
+
+for function in (made, summed, divided):
+    compiled = torchbolt.compile(function)
+    for _ in range(3):
+        compiled(torch.ones(4))
+assert "torch._numpy" in sys.modules
+print([name for name in sys.modules if name.startswith(("torch._dynamo", "torch._inductor"))])
+"""
+
+
+def test_nothing_of_torchs_compiler_is_imported():
+    shown = subprocess.run([sys.executable, "-c", WITHOUT_THE_PEER], capture_output=True, text=True, check=False)
+    assert shown.returncode == 0 and shown.stdout.strip() == "[]", shown.stdout + shown.stderr

@@ -12,11 +12,18 @@ Read when a recording meets the first array: torch._numpy takes a tenth of a sec
 from __future__ import annotations
 
 import operator
+import sys
 import warnings
 
 import numpy as np
 import torch
 import torch._numpy as library
+from torch._numpy import _dtypes, _dtypes_impl
+
+# torch._numpy would ask torch.compile's settings for numpy's default types, and import its compiler for that. Where
+# that is there already, what the user set there holds.
+if getattr(_dtypes_impl, "_default_dtypes", True) is None and "torch._dynamo" not in sys.modules:
+    _dtypes.set_default_dtype("numpy", "numpy")
 
 _IN_PLACE = {
     operator.iadd: operator.add,
@@ -30,7 +37,6 @@ _IN_PLACE = {
     operator.ior: operator.or_,
     operator.ixor: operator.xor,
 }
-_MADE_OF_NUMBERS = {"zeros", "ones", "full", "arange", "eye", "identity", "linspace"}
 _PLAIN = (int, float, bool, type(None))
 _COUNTERPARTS = {}
 
@@ -89,10 +95,6 @@ def _counterpart(function):
     if getattr(function, "__module__", None) == "_operator" or function in _ATTRIBUTES.values():
         return function
     return _COUNTERPARTS.get(function)
-
-
-def _is_made_of_numbers(function):
-    return getattr(function, "__name__", None) in _MADE_OF_NUMBERS and _counterpart(function) is not None
 
 
 _NUMBERS = {np.float64: torch.float64, np.float32: torch.float32, np.int64: torch.int64, np.int32: torch.int32}
